@@ -1,0 +1,134 @@
+// Package cloud is what the reconcilers ask of a cloud, and nothing more.
+//
+// It holds values and one small interface. internal/cloud/ec2 stands behind it;
+// nothing above this package knows which API is called. All money is in
+// micro-dollars per hour and all sizes are Kubernetes quantities, so that no
+// floating point reaches a decision.
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Capacity types, as in the label karpenter.sh/capacity-type.
+const (
+	Spot     = "spot"
+	OnDemand = "on-demand"
+	Reserved = "reserved"
+)
+
+// Offering is one way to buy an instance type.
+type Offering struct {
+	CapacityType string
+	Zone         string
+	ZoneID       string
+	// MicroUSD is the price per hour in millionths of a dollar.
+	MicroUSD int64
+	// Available is false while the cloud is known to be out of it.
+	Available bool
+	// ReservationID and ReservedCount are set for reserved capacity alone.
+	ReservationID string
+	ReservedCount int
+}
+
+// InstanceType is what a NodeClass would get if it launched one.
+type InstanceType struct {
+	Name string
+	// Labels are the well-known labels that a node of the type will carry, one
+	// value each; zone and capacity type come from the offering.
+	Labels map[string]string
+	// Capacity is what the node will report; Allocatable is Capacity less the
+	// kubelet's reservations and eviction thresholds.
+	Capacity    corev1.ResourceList
+	Allocatable corev1.ResourceList
+	// Offerings are sorted by price, then capacity type, then zone.
+	Offerings []Offering
+}
+
+// LaunchRequest asks for one instance.
+type LaunchRequest struct {
+	Claim *karpenter.NodeClaim
+	Class *aws.EC2NodeClass
+	// Token makes the call repeatable: the same token never launches twice. It
+	// is the claim's UID.
+	Token string
+	// Types holds the acceptable instance types, the cheapest first. Offerings
+	// that the claim's requirements exclude are already removed.
+	Types []InstanceType
+	// Labels, Taints and StartupTaints are what the kubelet registers with, the
+	// unregistered taint not included.
+	Labels        map[string]string
+	Taints        []corev1.Taint
+	StartupTaints []corev1.Taint
+}
+
+// Instance is a virtual machine of ours.
+type Instance struct {
+	ID           string
+	ProviderID   string
+	Type         string
+	Zone         string
+	ZoneID       string
+	CapacityType string
+	ImageID      string
+	SubnetID     string
+	// SecurityGroupIDs is sorted.
+	SecurityGroupIDs []string
+	// State is EC2's name: pending, running, shutting-down, terminated, stopping, stopped.
+	State      string
+	LaunchTime time.Time
+	Tags       map[string]string
+}
+
+// Provider is a cloud. Every method may be called concurrently.
+type Provider interface {
+	// ResolveClass finds what the class's selectors mean now. It changes nothing
+	// but the instance profile that a role needs.
+	ResolveClass(ctx context.Context, class *aws.EC2NodeClass) (aws.EC2NodeClassStatus, error)
+	// InstanceTypes lists what the class can launch, sorted by name. The result
+	// is shared: callers do not change it.
+	InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) ([]InstanceType, error)
+	// Launch starts one instance, or finds the one that the same token started.
+	// It returns *InsufficientCapacityError when nothing asked for is to be had.
+	Launch(ctx context.Context, req LaunchRequest) (Instance, error)
+	// Instances lists the cluster's instances that are not terminated, sorted by ID.
+	Instances(ctx context.Context) ([]Instance, error)
+	// Terminate ends an instance. It returns nil when the instance is gone or going.
+	Terminate(ctx context.Context, id string) error
+	// Tag adds tags to an instance.
+	Tag(ctx context.Context, id string, tags map[string]string) error
+	// CleanClass removes what ResolveClass and Launch made for a class: instance
+	// profile and launch templates. It is called once no instance uses them.
+	CleanClass(ctx context.Context, class *aws.EC2NodeClass) error
+}
+
+// InsufficientCapacityError says that none of the offerings asked for is to be
+// had now. The provider remembers them and marks them unavailable for a while.
+type InsufficientCapacityError struct {
+	// Offerings counts what was tried.
+	Offerings int
+	// Reason is the cloud's own code, as in InsufficientInstanceCapacity.
+	Reason string
+}
+
+// Error names the code and how much was tried.
+func (e *InsufficientCapacityError) Error() string {
+	return fmt.Sprintf("no capacity in any of %d offerings (%s)", e.Offerings, e.Reason)
+}
+
+// TerminalError is a failure that the same request would meet again, as with a
+// refused parameter or a missing permission: a person has to act.
+type TerminalError struct{ Err error }
+
+// Error returns the cause's text.
+func (e *TerminalError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *TerminalError) Unwrap() error { return e.Err }
