@@ -1,0 +1,218 @@
+package coppice
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// NodeSource says where in Git the nodes of this cluster are declared, and how
+// to keep cluster and Git in step.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=nodesources,scope=Namespaced,categories=coppice,shortName=nsrc
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].status"
+// +kubebuilder:printcolumn:name="Status",type="string",JSONPath=".status.conditions[?(@.type==\"Ready\")].message"
+// +kubebuilder:printcolumn:name="Revision",type="string",JSONPath=".status.lastAppliedRevision"
+// +kubebuilder:printcolumn:name="Age",type="date",JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="URL",type="string",JSONPath=".spec.url",priority=1
+// +kubebuilder:printcolumn:name="Drift",type="integer",JSONPath=".status.drift.fields",priority=1
+type NodeSource struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec NodeSourceSpec `json:"spec"`
+	// +optional
+	Status NodeSourceStatus `json:"status,omitempty"`
+}
+
+// NodeSourceSpec is what an operator asks for.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.branch) || self.writeBack.branch != self.ref.branch",message="writeBack.branch must be another branch than the one that is read"
+type NodeSourceSpec struct {
+	// URL of the repository, over HTTP or HTTPS, without credentials in it.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:Pattern=`^https?://[^/@\s]+(/\S*)?$`
+	URL string `json:"url"`
+	// Ref says which commit to take. Without it, the repository's default branch is
+	// followed.
+	//
+	// +optional
+	Ref *GitReference `json:"ref,omitempty"`
+	// Path of the CUE tree inside the repository, with forward slashes. Empty means
+	// the repository's root.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(s, s == '..')",message="path must be relative and stay inside the repository"
+	Path string `json:"path,omitempty"`
+	// Cluster is the name of the folder under clusters/ to apply. It may be left out
+	// when the tree declares one cluster alone.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Cluster string `json:"cluster,omitempty"`
+	// Interval is how often to look for a new commit and for drift.
+	//
+	// +optional
+	// +kubebuilder:default="1m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
+	Interval metav1.Duration `json:"interval,omitzero"`
+	// Timeout bounds one fetch, one evaluation and one apply, each.
+	//
+	// +optional
+	// +kubebuilder:default="1m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
+	Timeout metav1.Duration `json:"timeout,omitzero"`
+	// SecretRef names a Secret in the same namespace with username and password, for
+	// basic authentication when reading.
+	//
+	// +optional
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
+	// Suspend stops fetching, applying and reporting. What is live stays as it is.
+	//
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+	// Prune deletes objects that an earlier commit declared and the present one
+	// doesn't.
+	//
+	// +optional
+	// +kubebuilder:default=true
+	Prune *bool `json:"prune,omitempty"`
+	// MaxDeletes is how many objects one commit may delete. A commit that would
+	// delete more is refused as a whole, until the number is raised.
+	//
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=0
+	MaxDeletes *int32 `json:"maxDeletes,omitempty"`
+	// DriftMode says what to do about a field that was changed by hand: report it
+	// (warn), put Git's value back and report it (correct), or nothing (off).
+	//
+	// +optional
+	// +kubebuilder:default=warn
+	// +kubebuilder:validation:Enum=warn;correct;off
+	DriftMode DriftMode `json:"driftMode,omitempty"`
+	// WriteBack says where reports are committed. Without it they are in the status
+	// alone.
+	//
+	// +optional
+	WriteBack *WriteBack `json:"writeBack,omitempty"`
+}
+
+// GitReference says which commit to take. Of several fields, the first in the
+// order commit, name, tag, branch counts.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.branch) || has(self.tag) || has(self.name) || has(self.commit)",message="ref needs 'branch', 'tag', 'name' or 'commit'"
+type GitReference struct {
+	// Branch to follow.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Branch string `json:"branch,omitempty"`
+	// Tag to take.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Tag string `json:"tag,omitempty"`
+	// Name is a full reference name, as in refs/pull/12/head.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:Pattern=`^refs/\S+$`
+	Name string `json:"name,omitempty"`
+	// Commit is the full hash of a commit.
+	//
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{40}|[0-9a-f]{64})$`
+	Commit string `json:"commit,omitempty"`
+}
+
+// SecretReference names a Secret in the same namespace.
+type SecretReference struct {
+	// Name of the Secret.
+	//
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// DriftMode says what to do about a field that was changed by hand.
+type DriftMode string
+
+// Drift modes.
+const (
+	// DriftWarn reports and leaves the live value alone.
+	DriftWarn DriftMode = "warn"
+	// DriftCorrect puts Git's value back and reports that it did.
+	DriftCorrect DriftMode = "correct"
+	// DriftOff doesn't look.
+	DriftOff DriftMode = "off"
+)
+
+// WriteBack says where reports are committed.
+type WriteBack struct {
+	// Branch to commit to. It is created if it isn't there, and is never the branch
+	// that is read.
+	//
+	// +optional
+	// +kubebuilder:default="coppice/drift"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Branch string `json:"branch,omitempty"`
+	// Path is the folder inside the branch that reports are written to.
+	//
+	// +optional
+	// +kubebuilder:default=drift
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(s, s == '..')",message="path must be relative and stay inside the repository"
+	Path string `json:"path,omitempty"`
+	// Author of the commits.
+	//
+	// +optional
+	// +kubebuilder:default={name: "Coppice", email: "coppice@localhost"}
+	Author CommitAuthor `json:"author,omitzero"`
+	// SecretRef names a Secret in the same namespace with username and password, for
+	// basic authentication when pushing. Without it, spec.secretRef is used.
+	//
+	// +optional
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
+}
+
+// CommitAuthor signs commits by name.
+type CommitAuthor struct {
+	// Name of the author.
+	//
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Name string `json:"name"`
+	// Email of the author.
+	//
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	Email string `json:"email"`
+}
+
+// NodeSourceList is a page of NodeSources.
+//
+// +kubebuilder:object:root=true
+type NodeSourceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeSource `json:"items"`
+}
+
+// GetConditions returns the conditions as they stand in the object.
+func (s *NodeSource) GetConditions() []metav1.Condition { return s.Status.Conditions }
+
+// SetConditions replaces the conditions.
+func (s *NodeSource) SetConditions(l []metav1.Condition) { s.Status.Conditions = l }

@@ -1,0 +1,43 @@
+package karpenter
+
+// ConditionReady sums up the others, on every kind.
+const ConditionReady = "Ready"
+
+// Conditions of a NodeClaim. Ready is true when the first three are.
+const (
+	// ConditionLaunched is true once the instance exists.
+	ConditionLaunched = "Launched"
+	// ConditionRegistered is true once the node exists and the controller has met it.
+	ConditionRegistered = "Registered"
+	// ConditionInitialized is true once pods can run on the node.
+	ConditionInitialized = "Initialized"
+	// ConditionDrifted is true when the claim isn't what would be launched today.
+	ConditionDrifted = "Drifted"
+	// ConditionConsolidatable is true once consolidateAfter has passed.
+	ConditionConsolidatable = "Consolidatable"
+	// ConditionDrained is true once no pod is left that has to go.
+	ConditionDrained = "Drained"
+	// ConditionVolumesDetached is true once the drained pods' volumes are.
+	ConditionVolumesDetached = "VolumesDetached"
+	// ConditionInstanceTerminating is true once the cloud was told to end the instance.
+	ConditionInstanceTerminating = "InstanceTerminating"
+	// ConditionDisruptionReason is true on a claim that is being taken away; its
+	// reason says why.
+	ConditionDisruptionReason = "DisruptionReason"
+	// ConditionConsistentStateFound is false when node and claim contradict each other.
+	ConditionConsistentStateFound = "ConsistentStateFound"
+	// ConditionRebooting is true while a reboot is under way. Since Karpenter 1.15.
+	ConditionRebooting = "Rebooting"
+)
+
+// Conditions of a NodePool. Ready is true when the first two are.
+const (
+	// ConditionValidationSucceeded is false when the object is wrong in a way that
+	// the API server can't see.
+	ConditionValidationSucceeded = "ValidationSucceeded"
+	// ConditionNodeClassReady is true when the node class is.
+	ConditionNodeClassReady = "NodeClassReady"
+	// ConditionNodeRegistrationHealthy is false when about half of the last launches
+	// never became nodes.
+	ConditionNodeRegistrationHealthy = "NodeRegistrationHealthy"
+)
