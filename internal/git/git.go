@@ -1,0 +1,191 @@
+// Package git reads a commit as a file system and writes single files back as
+// commits. It never touches the disk and never runs a git binary.
+//
+// Reading is two steps, so that a poll that finds nothing new costs one
+// request: Remote.Head asks where a ref points, Remote.Fetch gets that commit
+// without its history, and Commit.FS shows a folder of it as an fs.FS. What a
+// server sends is not trusted: packs are bounded before they are unpacked, and
+// a tree that holds symbolic links or submodules is refused, because a reader
+// that follows them can be led out of the repository.
+//
+// Writing is Remote.Push: it puts the wanted content of some files onto the tip
+// of a branch, commits only if that changes the tree, and starts over from the
+// new tip when somebody else was faster.
+//
+// Credentials are held by Auth alone and reach no error and no log: every error
+// of this package is an *Error, whose text is cleaned when it is made.
+package git
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/storage/memory"
+)
+
+// Remote is a repository that is reached over HTTP or HTTPS. It is a value and
+// holds no connection; its methods may be called concurrently.
+type Remote struct {
+	// URL is absolute, http or https, and carries no user and no password.
+	URL  string
+	Auth Auth
+	// CABundle holds PEM certificates to trust beside the system's.
+	CABundle []byte
+	// Limits bounds what is read; zero fields mean the defaults.
+	Limits Limits
+}
+
+// Auth is how a request proves who sends it: basic (Username and Password) or
+// bearer (Token), not both. The zero value sends nothing.
+type Auth struct {
+	Username string
+	Password string
+	Token    string
+}
+
+// String hides the content, so that printing a Remote is harmless.
+func (a Auth) String() string {
+	if a == (Auth{}) {
+		return "none"
+	}
+	return "***"
+}
+
+// GoString hides the content from %#v.
+func (a Auth) GoString() string { return "git.Auth{" + a.String() + "}" }
+
+// MarshalText hides the content from encoders.
+func (a Auth) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// Limits bounds what one operation reads from a server.
+type Limits struct {
+	// PackBytes is the size of a pack as it travels, DefaultPackBytes if zero.
+	PackBytes int64
+	// TreeBytes is the size of all objects of a commit once unpacked,
+	// DefaultTreeBytes if zero.
+	TreeBytes int64
+	// Files is how many objects a commit may have and how many entries a folder
+	// that is read may have, DefaultFiles if zero.
+	Files int
+}
+
+// The defaults hold a configuration repository of a few thousand clusters with
+// room to spare (1,000 NodePools are about 1 MB of CUE), and stay below the
+// memory that a controller is usually given (512 MiB).
+const (
+	DefaultPackBytes = 64 << 20
+	DefaultTreeBytes = 192 << 20
+	DefaultFiles     = 100_000
+)
+
+func (l Limits) withDefaults() Limits {
+	if l.PackBytes == 0 {
+		l.PackBytes = DefaultPackBytes
+	}
+	if l.TreeBytes == 0 {
+		l.TreeBytes = DefaultTreeBytes
+	}
+	if l.Files == 0 {
+		l.Files = DefaultFiles
+	}
+	return l
+}
+
+// Ref says which commit is meant. If several fields are set, the later one in
+// the order below wins; if none is, the branch "main" is meant.
+type Ref struct {
+	Branch string
+	Tag    string
+	// Name is a full ref name, as in refs/pull/420/head.
+	Name string
+	// Commit is a full hash of 40 hexadecimal digits.
+	Commit string
+}
+
+// DefaultBranch is read when a Ref names nothing.
+const DefaultBranch = "main"
+
+// target returns the full ref name and the short name that revisions begin
+// with. The ref name is empty when a commit is asked for.
+func (r Ref) target() (name, short string) {
+	switch {
+	case r.Commit != "":
+		return "", r.Branch
+	case r.Name != "":
+		return r.Name, r.Name
+	case r.Tag != "":
+		return "refs/tags/" + r.Tag, r.Tag
+	case r.Branch != "":
+		return "refs/heads/" + r.Branch, r.Branch
+	}
+	return "refs/heads/" + DefaultBranch, DefaultBranch
+}
+
+// Revision is a ref and the commit that it points to.
+type Revision struct {
+	// Ref is the branch's or tag's short name, a full ref name, or "".
+	Ref string
+	// Hash is the commit's, 40 hexadecimal digits.
+	Hash string
+}
+
+// String returns Flux's form: main@sha1:<hash>, or sha1:<hash> without a ref.
+func (r Revision) String() string {
+	if r.Ref == "" {
+		return "sha1:" + r.Hash
+	}
+	return r.Ref + "@sha1:" + r.Hash
+}
+
+// Short returns the ref and the first twelve digits, for people.
+func (r Revision) Short() string {
+	hash := r.Hash
+	if len(hash) > 12 {
+		hash = hash[:12]
+	}
+	return Revision{Ref: r.Ref, Hash: hash}.String()
+}
+
+// ParseRevision reads what Revision.String returned.
+func ParseRevision(s string) (Revision, error) {
+	i := strings.LastIndex(s, "sha1:")
+	if i < 0 || !isHash(s[i+len("sha1:"):]) {
+		return Revision{}, fmt.Errorf("%q is no revision", s)
+	}
+	ref, hash := s[:i], s[i+len("sha1:"):]
+	if ref == "" {
+		return Revision{Hash: hash}, nil
+	}
+	if !strings.HasSuffix(ref, "@") || ref == "@" {
+		return Revision{}, fmt.Errorf("%q is no revision", s)
+	}
+	return Revision{Ref: strings.TrimSuffix(ref, "@"), Hash: hash}, nil
+}
+
+func isHash(s string) bool {
+	return len(s) == 40 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// Identity is who wrote a commit.
+type Identity struct {
+	Name  string
+	Email string
+}
+
+// Commit is a commit whose tree is in memory. It never changes.
+type Commit struct {
+	Revision  Revision
+	Author    Identity
+	Committer Identity
+	// When is the committer's time.
+	When time.Time
+	// Subject is the first line of the message.
+	Subject string
+
+	tree   *object.Tree
+	store  *memory.Storage
+	limits Limits
+	remote string
+}
