@@ -7,22 +7,29 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 )
 
 // Head returns the commit that ref points to now. It costs one request and
 // fetches nothing. A Ref with a commit is answered without any request, as it
 // can't move.
 func (r Remote) Head(ctx context.Context, ref Ref) (Revision, error) {
-	name, short := ref.target()
-	if name == "" {
+	if ref.Commit != "" {
 		if !isHash(ref.Commit) {
-			return Revision{}, r.failKind("resolve", ErrRef, "a commit is given by all 40 digits of its hash")
+			return Revision{}, r.failKind("resolve", ErrRef, "a commit is given by all 40 digits of its SHA-1")
 		}
-		return Revision{Ref: short, Hash: ref.Commit}, nil
+		return Revision{Ref: ref.Branch, Hash: ref.Commit}, nil
 	}
 	conv, err := r.openRead(ctx)
 	if err != nil {
 		return Revision{}, r.fail(ctx, "list", err)
+	}
+	name, short := ref.target()
+	if name == "" {
+		if name = conv.defaultBranch(); name == "" {
+			return Revision{}, r.failKind("list", ErrRef, "the server names no default branch; name one in the ref")
+		}
+		short = strings.TrimPrefix(name, branchPrefix)
 	}
 	hash, ok := conv.adv.References[name]
 	if !ok {
@@ -33,6 +40,17 @@ func (r Remote) Head(ctx context.Context, ref Ref) (Revision, error) {
 		hash = peeled
 	}
 	return Revision{Ref: short, Hash: hash.String()}, nil
+}
+
+// defaultBranch returns the full name of what the repository's HEAD points to,
+// or "".
+func (c *reading) defaultBranch() string {
+	for _, pair := range c.adv.Capabilities.Get(capability.SymRef) {
+		if target, ok := strings.CutPrefix(pair, "HEAD:"); ok {
+			return target
+		}
+	}
+	return ""
 }
 
 // Fetch gets the commit of a revision that Head returned, with its tree and

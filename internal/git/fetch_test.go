@@ -33,7 +33,7 @@ func TestFetch(t *testing.T) {
 		ref  Ref
 		want string
 	}{
-		"default":       {"the branch main is read when nothing is named", Ref{}, "main@sha1:" + hash},
+		"default":       {"the default branch is read when nothing is named", Ref{}, "main@sha1:" + hash},
 		"branch":        {"a branch gives its tip", Ref{Branch: "main"}, "main@sha1:" + hash},
 		"annotated tag": {"an annotated tag gives the commit, not the tag object", Ref{Branch: "main", Tag: "v1.0"}, "v1.0@sha1:" + first},
 		"light tag":     {"a light tag gives the commit", Ref{Tag: "light"}, "light@sha1:" + first},

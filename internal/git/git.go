@@ -94,7 +94,7 @@ func (l Limits) withDefaults() Limits {
 }
 
 // Ref says which commit is meant. If several fields are set, the later one in
-// the order below wins; if none is, the branch "main" is meant.
+// the order below wins; if none is, the repository's default branch is meant.
 type Ref struct {
 	Branch string
 	Tag    string
@@ -104,23 +104,24 @@ type Ref struct {
 	Commit string
 }
 
-// DefaultBranch is read when a Ref names nothing.
-const DefaultBranch = "main"
+// branchPrefix and tagPrefix are where Git keeps branches and tags.
+const (
+	branchPrefix = "refs/heads/"
+	tagPrefix    = "refs/tags/"
+)
 
 // target returns the full ref name and the short name that revisions begin
-// with. The ref name is empty when a commit is asked for.
+// with. Both are empty when nothing is named.
 func (r Ref) target() (name, short string) {
 	switch {
-	case r.Commit != "":
-		return "", r.Branch
 	case r.Name != "":
 		return r.Name, r.Name
 	case r.Tag != "":
-		return "refs/tags/" + r.Tag, r.Tag
+		return tagPrefix + r.Tag, r.Tag
 	case r.Branch != "":
-		return "refs/heads/" + r.Branch, r.Branch
+		return branchPrefix + r.Branch, r.Branch
 	}
-	return "refs/heads/" + DefaultBranch, DefaultBranch
+	return "", ""
 }
 
 // Revision is a ref and the commit that it points to.

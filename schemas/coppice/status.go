@@ -79,6 +79,13 @@ type InventoryEntry struct {
 	//
 	// +required
 	Version string `json:"v"`
+	// Digest identifies what Git held when the object was last applied: the first 16
+	// hexadecimal digits of a SHA-256. An object whose digest is unchanged isn't
+	// applied again in drift mode warn, so that an unrelated commit doesn't undo a
+	// change by hand.
+	//
+	// +optional
+	Digest string `json:"digest,omitempty"`
 }
 
 // DriftSummary sums up how the cluster differs from what was applied.
