@@ -1,0 +1,48 @@
+package render
+
+// The codes of this package's findings. They are stable: a code is never given
+// to another rule.
+const (
+	// CodeSyntax marks text that isn't CUE (or YAML), or that doesn't compile.
+	CodeSyntax = "CUE001"
+	// CodeImport marks an import that can't be resolved.
+	CodeImport = "CUE002"
+	// CodeConflict marks values that contradict each other or fail to evaluate.
+	CodeConflict = "CUE003"
+	// CodeIncomplete marks a field whose value isn't concrete.
+	CodeIncomplete = "CUE004"
+	// CodeModule marks a cue.mod that can't be used.
+	CodeModule = "CUE005"
+
+	// CodeTree marks a file or folder that is refused or can't be read.
+	CodeTree = "TREE001"
+	// CodeNoCluster marks a tree that holds no cluster, or not the one asked for.
+	CodeNoCluster = "TREE002"
+	// CodeMisnamedField marks a field of a cluster's package that nothing reads.
+	CodeMisnamedField = "TREE003"
+	// CodeDuplicateObject marks a second object of the same kind and name.
+	CodeDuplicateObject = "TREE004"
+
+	// CodeUnknownField marks a field that the kind doesn't have.
+	CodeUnknownField = "SCH001"
+	// CodeType marks a value of the wrong type.
+	CodeType = "SCH002"
+	// CodeEnum marks a value that isn't among the listed ones.
+	CodeEnum = "SCH003"
+	// CodeConstraint marks a value outside of its bounds or pattern.
+	CodeConstraint = "SCH004"
+	// CodeRequired marks a required field that is missing.
+	CodeRequired = "SCH005"
+	// CodeIdentity marks an apiVersion, kind or metadata.name that contradicts
+	// the place where the object is declared.
+	CodeIdentity = "SCH006"
+	// CodeUnknownKind marks an object of a kind that Coppice has no schema for.
+	CodeUnknownKind = "SCH007"
+
+	// CodeAPI marks what an API server would refuse by the CRD's schema.
+	CodeAPI = "API001"
+	// CodeRule marks what an API server would refuse by one of the CRD's CEL rules.
+	CodeRule = "API002"
+	// CodePruned marks a field that an API server would drop without a word.
+	CodePruned = "API003"
+)

@@ -1,0 +1,93 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+)
+
+// position turns a position of CUE's into one that people know.
+func (t *tree) position(p token.Pos) diag.Position {
+	if !p.IsValid() {
+		return diag.Position{}
+	}
+	return diag.Position{File: t.origin(p.Filename()), Line: p.Line(), Col: p.Column()}
+}
+
+// cueFindings turns an error of CUE's into findings, one for each error in it.
+// A position in the author's own files is preferred to one in a module.
+func (t *tree) cueFindings(err error, code, help string) diag.List {
+	var findings diag.List
+	for _, e := range errors.Errors(err) {
+		format, args := e.Msg()
+		f := diag.Finding{
+			Code:    code,
+			Message: oneLine(fmt.Sprintf(format, args...)),
+			Path:    strings.Join(e.Path(), "."),
+			Help:    help,
+		}
+		own, other := t.errorPositions(e)
+		for i, p := range append(own, other...) {
+			if i == 0 {
+				f.Pos = p
+				continue
+			}
+			f.Related = append(f.Related, diag.Related{Pos: p, Message: "also involved"})
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// errorPositions returns the places that an error names: those in the author's
+// files and those in modules, each sorted.
+func (t *tree) errorPositions(e errors.Error) (own, other []diag.Position) {
+	for _, p := range append([]token.Pos{e.Position()}, e.InputPositions()...) {
+		if !p.IsValid() {
+			continue
+		}
+		if foreign(p.Filename()) {
+			other = append(other, t.position(p))
+		} else {
+			own = append(own, t.position(p))
+		}
+	}
+	sort := func(l []diag.Position) []diag.Position {
+		slices.SortFunc(l, diag.Position.Compare)
+		return slices.Compact(l)
+	}
+	return sort(own), sort(other)
+}
+
+// loadFindings classifies what CUE's loader and compiler report.
+func (t *tree) loadFindings(err error) diag.List {
+	findings := t.cueFindings(err, CodeSyntax, "")
+	for i := range findings {
+		f := &findings[i]
+		switch {
+		case strings.Contains(f.Message, "import cycle"):
+			f.Code = CodeImport
+			f.Help = "move what both packages need into a third one"
+		case strings.HasPrefix(f.Message, "import failed"), strings.Contains(f.Message, "cannot find package"),
+			strings.Contains(f.Message, "cannot find module"), strings.Contains(f.Message, "isn't vendored"):
+			f.Code = CodeImport
+			f.Message = strings.TrimPrefix(f.Message, "import failed: ")
+			f.Help = "import a folder of this tree, a package of " + schemaModule + ", or one that is vendored under cue.mod/pkg"
+		case strings.HasPrefix(f.Message, "imported and not used"):
+			f.Help = "remove the import"
+		case strings.HasPrefix(f.Message, "reference ") && strings.HasSuffix(f.Message, "not found"):
+			f.Help = "declare the field in this package, or import the package that has it"
+		}
+	}
+	return findings
+}
+
+// oneLine joins the lines of a message.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(s), " ")
+}

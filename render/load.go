@@ -1,0 +1,217 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/load"
+	"cuelang.org/go/cue/parser"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+)
+
+// clustersDir is the folder of a tree that has a package for each cluster.
+const clustersDir = "clusters"
+
+// Clusters lists the clusters that a tree declares, in order: the folders of
+// clusters that hold CUE, or "" alone for a tree whose root is the only
+// cluster's package. A tree that declares none gives an empty list.
+func Clusters(fsys fs.FS) ([]string, error) {
+	entries, err := fs.ReadDir(fsys, clustersDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read %s: %w", clustersDir, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if (!e.IsDir() && e.Type()&fs.ModeSymlink == 0) || strings.HasPrefix(e.Name(), ".") || strings.HasPrefix(e.Name(), "_") {
+			continue
+		}
+		if e.Type()&fs.ModeSymlink != 0 || hasCUE(fsys, path.Join(clustersDir, e.Name())) {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) > 0 {
+		return names, nil
+	}
+	if hasCUE(fsys, ".") {
+		return []string{""}, nil
+	}
+	return nil, nil
+}
+
+func hasCUE(fsys fs.FS, dir string) bool {
+	entries, err := fs.ReadDir(fsys, dir)
+	return err == nil && slices.ContainsFunc(entries, isCUE)
+}
+
+// isCUE reports whether CUE's loader would take the file into a package.
+func isCUE(e fs.DirEntry) bool {
+	name := e.Name()
+	return !e.IsDir() && path.Ext(name) == ".cue" && name[0] != '.' && name[0] != '_' &&
+		!strings.HasSuffix(name, "_tool.cue") && !strings.HasSuffix(name, "_test.cue")
+}
+
+// clusterDir finds the folder of the named cluster's package.
+func clusterDir(fsys fs.FS, cluster string) (dir, name string, _ diag.List) {
+	names, err := Clusters(fsys)
+	if err != nil {
+		return "", "", diag.List{{Code: CodeTree, Message: err.Error(), Pos: diag.Position{File: clustersDir}}}
+	}
+	missing := func(message, help string) (string, string, diag.List) {
+		return "", "", diag.List{{
+			Code: CodeNoCluster, Message: message, Help: help,
+			Pos: diag.Position{File: clustersDir},
+		}}
+	}
+	switch {
+	case len(names) == 0:
+		return missing("the tree declares no cluster",
+			"write a CUE package with nodePools and nodeClasses in clusters/NAME, or at the root for a single cluster")
+	case cluster == "" && len(names) > 1:
+		return missing(fmt.Sprintf("the tree declares %d clusters and none was named", len(names)),
+			"name one of "+strings.Join(names, ", "))
+	case cluster == "" && names[0] == "":
+		return ".", "", nil
+	case cluster == "":
+		return path.Join(clustersDir, names[0]), names[0], nil
+	case !slices.Contains(names, cluster):
+		help := "the tree's root is its only cluster; leave the name out"
+		if names[0] != "" {
+			help = "name one of " + strings.Join(names, ", ")
+			if s := nearest(cluster, names); s != "" {
+				help = fmt.Sprintf("did you mean %s?", s)
+			}
+		}
+		return missing(fmt.Sprintf("the tree has no cluster %q", cluster), help)
+	}
+	return path.Join(clustersDir, cluster), cluster, nil
+}
+
+// loadPackage evaluates the package in folder dir. Without an error among the
+// findings the value can be looked into, though parts of it may be erroneous.
+func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, diag.List) {
+	name, findings := t.packageName(dir)
+	if findings != nil {
+		return cue.Value{}, findings
+	}
+	instances := load.Instances([]string{"./" + dir + ":" + name}, &load.Config{
+		FS:       t,
+		Dir:      "/",
+		Registry: mountRegistry{t},
+		Env:      []string{},
+		ParseFile: func(name string, src any, cfg parser.Config) (*ast.File, error) {
+			f, err := parser.ParseFile(name, src, cfg)
+			if f != nil && strings.HasPrefix(name, "/"+mountRoot+"/"+schemaModule+"/") {
+				openSchemas(f)
+			}
+			return f, err
+		},
+	})
+	inst := instances[0]
+	for _, dep := range append([]*build.Instance{inst}, inst.Dependencies()...) {
+		findings = append(findings, t.forbiddenImports(dep)...)
+	}
+	if len(t.refused) > 0 || findings.HasErrors() {
+		return cue.Value{}, append(findings, t.refused...)
+	}
+	if inst.Err != nil {
+		return cue.Value{}, t.loadFindings(inst.Err)
+	}
+	v := ctx.BuildInstance(inst)
+	if len(t.refused) > 0 {
+		return cue.Value{}, t.refused
+	}
+	if inst.Err != nil {
+		return cue.Value{}, t.loadFindings(inst.Err)
+	}
+	return v, nil
+}
+
+// packageName finds the one package whose files stand in dir.
+func (t *tree) packageName(dir string) (string, diag.List) {
+	entries, err := t.ReadDir(dir)
+	if err != nil {
+		return "", diag.List{{Code: CodeTree, Message: err.Error(), Pos: diag.Position{File: dir}}}
+	}
+	first := map[string]string{}
+	var unnamed string
+	for _, e := range entries {
+		if !isCUE(e) {
+			continue
+		}
+		file := path.Join(dir, e.Name())
+		text, err := fs.ReadFile(t, file)
+		if err != nil {
+			continue
+		}
+		f, err := parser.ParseFile(file, text, parser.PackageClauseOnly)
+		if err != nil {
+			return "", t.cueFindings(err, CodeSyntax, "")
+		}
+		name := f.PackageName()
+		if name == "" {
+			unnamed = file
+		} else if first[name] == "" {
+			first[name] = file
+		}
+	}
+	names := sortedKeys(first)
+	switch {
+	case len(t.refused) > 0:
+		return "", t.refused
+	case len(names) == 0:
+		return "", diag.List{{
+			Code:    CodeNoCluster,
+			Message: "the file belongs to no package, so it isn't read",
+			Pos:     diag.Position{File: unnamed, Line: 1, Col: 1},
+			Help:    "begin it with a package clause, as in: package cluster",
+		}}
+	case len(names) > 1:
+		if base := path.Base(dir); slices.Contains(names, base) {
+			return base, nil
+		}
+		out := diag.Finding{
+			Code:    CodeNoCluster,
+			Message: fmt.Sprintf("the folder holds %d packages: %s", len(names), strings.Join(names, ", ")),
+			Pos:     diag.Position{File: first[names[1]], Line: 1, Col: 1},
+			Help:    "give all files of a cluster the same package clause",
+		}
+		for _, n := range names {
+			out.Related = append(out.Related, diag.Related{
+				Pos: diag.Position{File: first[n], Line: 1, Col: 1}, Message: "package " + n,
+			})
+		}
+		return "", diag.List{out}
+	}
+	return names[0], nil
+}
+
+// forbiddenImports refuses packages that only make sense where commands run.
+func (t *tree) forbiddenImports(inst *build.Instance) diag.List {
+	var findings diag.List
+	for _, f := range inst.Files {
+		for spec := range f.ImportSpecs() {
+			if p := strings.Trim(spec.Path.Value, `"`); p == "tool" || strings.HasPrefix(p, "tool/") {
+				findings = append(findings, diag.Finding{
+					Code:    CodeImport,
+					Message: fmt.Sprintf("package %s is not allowed", p),
+					Pos:     t.position(spec.Path.Pos()),
+					Help:    "move what uses it into a file whose name ends in _tool.cue; such files aren't read here",
+				})
+			}
+		}
+	}
+	return findings
+}
+
+// newContext returns a context of its own for one evaluation: CUE keeps every
+// value of a context alive as long as the context.
+func newContext() *cue.Context { return cuecontext.New() }

@@ -1,0 +1,289 @@
+package render
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+)
+
+// Limits on what is read from one tree. A fleet's CUE is kilobytes; the limits
+// only keep an accident or an attack from filling the memory.
+const (
+	maxFileBytes = 4 << 20
+	maxTreeBytes = 64 << 20
+)
+
+// mountRoot is where modules are visible to CUE's loader, outside of the
+// author's folders. The name can't clash with a package's folder, since the
+// loader takes no package from below a folder whose name begins with a dot.
+const mountRoot = ".coppice-modules"
+
+// errRefused is what CUE's loader gets for a file that the tree refuses. The
+// finding that explains it is kept in tree.refused.
+var errRefused = errors.New("refused")
+
+// mount makes a module visible at mountRoot/path.
+type mount struct {
+	// module is the module's path without its major version.
+	module string
+	layers []fs.FS
+	// origin is the folder that the files really stand in, for positions.
+	origins []string
+}
+
+// tree is the author's tree as CUE's loader sees it: with the mounted modules,
+// with replaced files, without the folders that mounts replace, and without
+// symbolic links and oversized files.
+//
+// It must not be copied.
+type tree struct {
+	base   fs.FS
+	mounts []mount
+	// replaced holds files that stand in for the author's.
+	replaced map[string][]byte
+
+	mu      sync.Mutex
+	read    int64
+	checked map[string]bool
+	refused diag.List
+}
+
+func newTree(base fs.FS) *tree {
+	return &tree{base: base, replaced: map[string][]byte{}, checked: map[string]bool{}}
+}
+
+// hidden reports whether the loader may not see name at all: vendored modules
+// are mounted instead, and a local-module.cue could point outside of the tree.
+func hidden(name string) bool {
+	for _, h := range []string{"cue.mod/pkg", "cue.mod/gen", "cue.mod/usr", "cue.mod/local-module.cue"} {
+		if name == h || strings.HasPrefix(name, h+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// refuse records why a file isn't read and returns the error for the loader.
+func (t *tree) refuse(name, message, help string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.refused = append(t.refused, diag.Finding{
+		Code:    CodeTree,
+		Message: message,
+		Pos:     diag.Position{File: name},
+		Help:    help,
+	})
+	return &fs.PathError{Op: "open", Path: name, Err: errRefused}
+}
+
+// Open implements fs.FS.
+func (t *tree) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	if data, ok := t.replaced[name]; ok {
+		return openBytes(name, data)
+	}
+	if name == mountRoot {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	if m, rest, ok := t.mounted(name); ok {
+		if rest == "cue.mod/module.cue" {
+			return openBytes(name, m.moduleFile())
+		}
+		for _, layer := range m.layers {
+			if f, err := layer.Open(rest); err == nil {
+				return f, nil
+			}
+		}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	if hidden(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return t.openBase(name)
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
+	if m, rest, ok := t.mounted(name); ok {
+		return m.readDir(rest)
+	}
+	if hidden(name) {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
+	}
+	if err := t.checkLinks(name); err != nil {
+		return nil, err
+	}
+	entries, err := fs.ReadDir(t.base, name)
+	if err != nil && len(t.replacedIn(name)) == 0 {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(entries), func(e fs.DirEntry) bool {
+		return hidden(path.Join(name, e.Name()))
+	}), nil
+}
+
+// Stat implements fs.StatFS, so that asking for a file's existence isn't reading it.
+func (t *tree) Stat(name string) (fs.FileInfo, error) {
+	if len(t.replacedIn(name)) > 0 {
+		return memInfo{name: path.Base(name), mode: fs.ModeDir | 0o555}, nil
+	}
+	if _, ok := t.replaced[name]; !ok {
+		if _, _, mounted := t.mounted(name); !mounted && !hidden(name) {
+			return fs.Stat(t.base, name)
+		}
+	}
+	f, err := t.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	return info, errors.Join(err, f.Close())
+}
+
+// replacedIn lists the replaced files that stand directly in folder dir.
+func (t *tree) replacedIn(dir string) []string {
+	var names []string
+	for name := range t.replaced {
+		if path.Dir(name) == dir {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// openBase opens a file of the author's tree after checking that it is one.
+func (t *tree) openBase(name string) (fs.File, error) {
+	if err := t.checkLinks(name); err != nil {
+		return nil, err
+	}
+	f, err := t.base.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	if info.IsDir() {
+		return f, nil
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.Join(f.Close(), t.refuse(name, "is not a regular file", "replace it with a plain file"))
+	}
+	if info.Size() > maxFileBytes {
+		return nil, errors.Join(f.Close(), t.refuse(name,
+			fmt.Sprintf("is %d MiB, more than the limit of %d MiB", info.Size()>>20, maxFileBytes>>20),
+			"split the file, or keep data that isn't configuration out of the package"))
+	}
+	t.mu.Lock()
+	t.read += info.Size()
+	over := t.read > maxTreeBytes
+	t.mu.Unlock()
+	if over {
+		return nil, errors.Join(f.Close(), t.refuse(name,
+			fmt.Sprintf("brings the text of this tree above the limit of %d MiB", maxTreeBytes>>20),
+			"split the tree into several sources"))
+	}
+	return f, nil
+}
+
+// checkLinks refuses a path that leads through a symbolic link: what a link
+// points to is decided by the machine that reads it, not by the commit.
+func (t *tree) checkLinks(name string) error {
+	for i := 0; i <= len(name); i++ {
+		if i < len(name) && name[i] != '/' {
+			continue
+		}
+		prefix := name[:i]
+		t.mu.Lock()
+		known := t.checked[prefix]
+		t.checked[prefix] = true
+		t.mu.Unlock()
+		if known || prefix == "" || prefix == "." {
+			continue
+		}
+		info, err := fs.Lstat(t.base, prefix)
+		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		t.mu.Lock()
+		t.checked[prefix] = false
+		t.mu.Unlock()
+		return t.refuse(prefix, "is a symbolic link, which is never followed",
+			"replace the link with the file or folder that it points to, or import that package")
+	}
+	return nil
+}
+
+// mounted splits a path below mountRoot into its mount and the rest.
+func (t *tree) mounted(name string) (*mount, string, bool) {
+	below, ok := strings.CutPrefix(name, mountRoot+"/")
+	if !ok {
+		return nil, "", false
+	}
+	for i, m := range t.mounts {
+		if below == m.module {
+			return &t.mounts[i], ".", true
+		}
+		if rest, ok := strings.CutPrefix(below, m.module+"/"); ok {
+			return &t.mounts[i], rest, true
+		}
+	}
+	return nil, "", false
+}
+
+// origin turns a file name of the loader into the name that people know.
+func (t *tree) origin(name string) string {
+	name = strings.TrimPrefix(name, "/")
+	m, rest, ok := t.mounted(name)
+	if !ok {
+		return name
+	}
+	for i, layer := range m.layers {
+		if _, err := fs.Stat(layer, rest); err == nil {
+			return path.Join(m.origins[i], rest)
+		}
+	}
+	return path.Join(m.origins[0], rest)
+}
+
+// foreign reports whether the loader's file name belongs to a mounted module.
+func foreign(name string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(name, "/"), mountRoot+"/")
+}
+
+// moduleFile is the module file that the loader wants to see in a module.
+func (m *mount) moduleFile() []byte {
+	return fmt.Appendf(nil, "module: %q\nlanguage: version: %q\n", m.module+"@v0", languageVersion)
+}
+
+func (m *mount) readDir(name string) ([]fs.DirEntry, error) {
+	var all []fs.DirEntry
+	found := false
+	for _, layer := range m.layers {
+		entries, err := fs.ReadDir(layer, name)
+		if err != nil {
+			continue
+		}
+		found = true
+		for _, e := range entries {
+			if !slices.ContainsFunc(all, func(o fs.DirEntry) bool { return o.Name() == e.Name() }) {
+				all = append(all, e)
+			}
+		}
+	}
+	if !found {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
+	}
+	slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return all, nil
+}
