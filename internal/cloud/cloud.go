@@ -24,6 +24,15 @@ const (
 	Reserved = "reserved"
 )
 
+// Tags of every instance of ours.
+const (
+	// TagNodeClaim holds the claim's name, for people who look at the console.
+	TagNodeClaim = "karpenter.sh/nodeclaim"
+	// TagNodeClaimUID holds the claim's UID. It is set by the launch itself, so that
+	// an instance can be traced to its claim whatever crashed after it.
+	TagNodeClaimUID = "coppice.dev/nodeclaim-uid"
+)
+
 // Offering is one way to buy an instance type.
 type Offering struct {
 	CapacityType string

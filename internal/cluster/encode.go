@@ -1,0 +1,287 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Pool is a NodePool that nodes may be opened from, and what it can launch.
+type Pool struct {
+	*karpenter.NodePool
+	// Types is what the pool's node class offers. It is shared and read-only.
+	Types []cloud.InstanceType
+}
+
+// Encoder turns snapshots into problems. It remembers the translation of instance
+// types, which are many and change seldom. The zero value is ready for use, by one
+// caller at a time.
+type Encoder struct {
+	types map[*cloud.InstanceType]encodedTypes
+}
+
+type encodedTypes struct {
+	n     int
+	types []pack.InstanceType
+}
+
+// Encode translates a snapshot. Pods that can't be translated are left out and
+// returned with the reason. namespaces resolves a namespace selector.
+func (e *Encoder) Encode(s Snapshot, pools []Pool, namespaces func(*metav1.LabelSelector) ([]string, error)) (*pack.Problem, map[*corev1.Pod]error) {
+	out := &pack.Problem{WellKnown: wellKnown()}
+	refused := map[*corev1.Pod]error{}
+	usage := map[string]pack.Resources{}
+	byPool := map[string]Pool{}
+	for _, p := range pools {
+		byPool[p.Name] = p
+	}
+
+	addPod := func(p *corev1.Pod, node string) {
+		spec, err := PodSpec(p, namespaces)
+		if err != nil {
+			refused[p] = err
+			return
+		}
+		out.Pods = append(out.Pods, pack.Pod{
+			Name: PodKey(p), Namespace: p.Namespace, Labels: p.Labels, Node: node,
+			Priority: priority(p), Daemon: OwnedByDaemonSet(p) || static(p), Spec: spec,
+		})
+	}
+	for _, p := range s.Pending {
+		addPod(p, "")
+	}
+	for _, n := range s.Nodes {
+		if pool := n.Pool(); pool != "" {
+			usage[pool] = plus(usage[pool], Resources(n.Capacity()))
+		}
+		if n.Deleting() {
+			for _, p := range n.Pods {
+				if Reschedulable(p) {
+					addPod(p, "")
+				}
+			}
+			continue
+		}
+		out.Nodes = append(out.Nodes, e.node(n, byPool[n.Pool()]))
+		for _, p := range n.Pods {
+			addPod(p, n.Name())
+		}
+	}
+	for _, d := range s.DaemonSets {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		spec, err := PodSpec(p, namespaces)
+		if err != nil {
+			refused[p] = err
+			continue
+		}
+		out.Daemons = append(out.Daemons, pack.Daemon{Name: d.Namespace + "/" + d.Name, Spec: spec})
+	}
+
+	fresh := map[*cloud.InstanceType]encodedTypes{}
+	for _, p := range pools {
+		if len(p.Types) == 0 {
+			continue
+		}
+		first := &p.Types[0]
+		got, ok := fresh[first]
+		if !ok {
+			if got, ok = e.types[first]; !ok || got.n != len(p.Types) {
+				got = encodedTypes{n: len(p.Types), types: instanceTypes(p.Types)}
+			}
+			fresh[first] = got
+		}
+		q := pool(p, got.types)
+		q.Usage = usage[p.Name]
+		if q.Usage == nil {
+			q.Usage = pack.Resources{}
+		}
+		out.Pools = append(out.Pools, q)
+	}
+	e.types = fresh
+	return out, refused
+}
+
+// PodKey is the name by which a problem knows a pod.
+func PodKey(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
+
+func priority(p *corev1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+func plus(sum, more pack.Resources) pack.Resources {
+	if sum == nil {
+		sum = pack.Resources{}
+	}
+	for k, v := range more {
+		sum[k] += v
+	}
+	sum[pack.NodeCount]++
+	return sum
+}
+
+func wellKnown() []string {
+	out := slices.Concat(karpenter.WellKnownLabels(), aws.WellKnownLabels(), []string{corev1.LabelHostname})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func pool(p Pool, types []pack.InstanceType) pack.Pool {
+	out := pack.Pool{
+		Name:         p.Name,
+		Requirements: Requirements(p.Spec.Template.Spec.Requirements),
+		Labels:       p.Spec.Template.Labels,
+		Taints:       Taints(p.Spec.Template.Spec.Taints),
+		Types:        types,
+	}
+	if p.Spec.Weight != nil {
+		out.Weight = int(*p.Spec.Weight)
+	}
+	if len(p.Spec.Limits) > 0 {
+		out.Limits = Resources(corev1.ResourceList(p.Spec.Limits))
+	}
+	return out
+}
+
+// node translates a machine. One that isn't launched yet is as small as the
+// smallest type that it may become, so that nothing is promised that its launch
+// may not keep.
+func (e *Encoder) node(n Node, pool Pool) pack.Node {
+	out := pack.Node{
+		Name: n.Name(), Pool: n.Pool(),
+		Labels: n.Labels(), Taints: Taints(n.Taints()),
+		Capacity: Resources(n.Capacity()), Allocatable: Resources(n.Allocatable()),
+		Initialized: n.Initialized(),
+		Closed:      n.Node != nil && n.Node.Spec.Unschedulable,
+	}
+	if n.Claim == nil {
+		return out
+	}
+	if n.Node == nil || !n.Registered() {
+		out.Requirements = Requirements(n.Claim.Spec.Requirements)
+	}
+	if n.Claim.Status.ProviderID == "" {
+		types := cloud.Acceptable(pool.Types, n.Claim.Spec.Requirements)
+		for i, t := range types {
+			c, a := Resources(t.Capacity), Resources(t.Allocatable)
+			if i == 0 {
+				out.Capacity, out.Allocatable = c, a
+				continue
+			}
+			maximum(out.Capacity, c)
+			minimum(out.Allocatable, a)
+		}
+	}
+	for _, t := range pool.Types {
+		if t.Name != out.Labels[corev1.LabelInstanceTypeStable] {
+			continue
+		}
+		for _, o := range t.Offerings {
+			if o.Zone == out.Labels[corev1.LabelTopologyZone] && o.CapacityType == out.Labels[karpenter.LabelCapacityType] {
+				out.MicroUSD = o.MicroUSD
+			}
+		}
+	}
+	return out
+}
+
+func minimum(into, other pack.Resources) {
+	for k, v := range into {
+		into[k] = min(v, other[k])
+	}
+}
+
+func maximum(into, other pack.Resources) {
+	for k, v := range other {
+		into[k] = max(v, into[k])
+	}
+}
+
+func instanceTypes(in []cloud.InstanceType) []pack.InstanceType {
+	out := make([]pack.InstanceType, 0, len(in))
+	for _, t := range in {
+		p := pack.InstanceType{
+			Name: t.Name, Labels: maps.Clone(t.Labels),
+			Capacity: Resources(t.Capacity), Allocatable: Resources(t.Allocatable),
+		}
+		for _, o := range t.Offerings {
+			q := pack.Offering{
+				CapacityType: o.CapacityType, Zone: o.Zone, MicroUSD: o.MicroUSD, Available: o.Available,
+				ReservationID: o.ReservationID, ReservedCount: o.ReservedCount,
+			}
+			if o.ZoneID != "" {
+				q.Labels = map[string]string{aws.LabelTopologyZoneID: o.ZoneID}
+			}
+			p.Offerings = append(p.Offerings, q)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// Explain says in one line why a pool has no place for a pod.
+func Explain(r pack.Reason) string {
+	pool := ""
+	if r.Pool != "" {
+		pool = fmt.Sprintf("NodePool %q: ", r.Pool)
+	}
+	return pool + cause(r)
+}
+
+func cause(r pack.Reason) string {
+	near := ""
+	if r.Nearest != "" {
+		near = "; nearest type " + r.Nearest
+	}
+	switch r.Cause {
+	case pack.NoPools:
+		return "no NodePool is ready"
+	case pack.Untolerated:
+		return fmt.Sprintf("taint %s=%s isn't tolerated", r.Taint.Key, r.Taint.Value)
+	case pack.Incompatible:
+		return fmt.Sprintf("requirement on label %s excludes what the pool allows", r.Key)
+	case pack.UndefinedLabel:
+		if r.Hint != "" {
+			return fmt.Sprintf("label %s isn't defined by the pool (did you mean %s?)", r.Key, r.Hint)
+		}
+		return fmt.Sprintf("label %s isn't defined by the pool", r.Key)
+	case pack.NoType:
+		if r.Key != "" {
+			return fmt.Sprintf("no instance type meets all requirements; %s stands in the way%s", r.Key, near)
+		}
+		return "no instance type meets all requirements" + near
+	case pack.TooLarge:
+		return fmt.Sprintf("no instance type has enough %s: %s wanted, %s free at most%s", r.Resource, Amount(r.Resource, r.Want), Amount(r.Resource, r.Have), near)
+	case pack.NoOffering:
+		return "instance types fit, but none can be had now in a zone and capacity type that suit" + near
+	case pack.MinValuesUnmet:
+		return fmt.Sprintf("minValues of %s isn't met: %d wanted, %d left", r.Key, r.Want, r.Have)
+	case pack.LimitReached:
+		return fmt.Sprintf("limit for %s: %s left, %s needed", r.Resource, Amount(r.Resource, r.Have), Amount(r.Resource, r.Want))
+	case pack.ClusterLimitReached:
+		return fmt.Sprintf("limit over all pools for %s: %s left, %s needed", r.Resource, Amount(r.Resource, r.Have), Amount(r.Resource, r.Want))
+	case pack.SpreadSkew:
+		return fmt.Sprintf("every reachable %s would exceed the topology spread's maxSkew", r.Key)
+	case pack.AffinityUnmet:
+		return fmt.Sprintf("no reachable %s has a pod that the pod affinity asks for", r.Key)
+	case pack.AntiAffinityBlocked:
+		return fmt.Sprintf("every reachable %s has a pod that the anti-affinity excludes", r.Key)
+	case pack.VolumeElsewhere:
+		return "the pod's volumes can't be attached where it may run"
+	case pack.AttachLimit:
+		return fmt.Sprintf("no instance type attaches as many volumes of %s", r.Resource)
+	case pack.PortTaken:
+		return "a daemon takes the host port on every node"
+	}
+	panic(fmt.Sprintf("cause %d has no words", r.Cause))
+}

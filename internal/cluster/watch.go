@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Watch feeds the state from the cache's informers until the cache stops. The
+// state is complete once the returned function has said so.
+func Watch(ctx context.Context, c cache.Cache, s *State) (synced func() bool, err error) {
+	feeds := []struct {
+		object client.Object
+		set    func(any)
+		del    func(client.Object)
+	}{
+		{&corev1.Pod{}, func(o any) { s.SetPod(o.(*corev1.Pod)) }, func(o client.Object) { s.DeletePod(key(o)) }},
+		{&corev1.Node{}, func(o any) { s.SetNode(o.(*corev1.Node)) }, func(o client.Object) { s.DeleteNode(o.GetName()) }},
+		{&karpenter.NodeClaim{}, func(o any) { s.SetClaim(o.(*karpenter.NodeClaim)) }, func(o client.Object) { s.DeleteClaim(o.GetName()) }},
+		{&appsv1.DaemonSet{}, func(o any) { s.SetDaemonSet(o.(*appsv1.DaemonSet)) }, func(o client.Object) { s.DeleteDaemonSet(key(o)) }},
+	}
+	var registrations []toolscache.ResourceEventHandlerRegistration
+	for _, f := range feeds {
+		informer, err := c.GetInformer(ctx, f.object)
+		if err != nil {
+			return nil, fmt.Errorf("watch %T: %w", f.object, err)
+		}
+		r, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    f.set,
+			UpdateFunc: func(_, o any) { f.set(o) },
+			DeleteFunc: func(o any) {
+				if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+					o = gone.Obj
+				}
+				if obj, ok := o.(client.Object); ok {
+					f.del(obj)
+				}
+			},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch %T: %w", f.object, err)
+		}
+		registrations = append(registrations, r)
+	}
+	return func() bool {
+		for _, r := range registrations {
+			if !r.HasSynced() {
+				return false
+			}
+		}
+		return true
+	}, nil
+}

@@ -1,0 +1,140 @@
+package disrupt
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Reasons of the condition Drifted that need no cloud to find.
+const (
+	nodePoolDrifted     = "NodePoolDrifted"
+	requirementsDrifted = "RequirementsDrifted"
+)
+
+// recheck is how often a claim is compared with the cloud when nothing else
+// prompts it: Karpenter's period.
+const recheck = 5 * time.Minute
+
+// drift marks claims that differ from what would be launched today.
+type drift struct {
+	kube  client.Client
+	cloud Cloud
+}
+
+func setupDrift(mgr ctrl.Manager, c Cloud) error {
+	r := &drift{kube: mgr.GetClient(), cloud: c}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("nodeclaim-drift").
+		For(&karpenter.NodeClaim{}).
+		Watches(&karpenter.NodePool{}, handler.EnqueueRequestsFromMapFunc(r.claims(func(c *karpenter.NodeClaim) string {
+			return c.Labels[karpenter.LabelNodePool]
+		}))).
+		Watches(&aws.EC2NodeClass{}, handler.EnqueueRequestsFromMapFunc(r.claims(func(c *karpenter.NodeClaim) string {
+			return c.Spec.NodeClassRef.Name
+		}))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 10}).
+		Complete(r)
+}
+
+// claims maps an object to the NodeClaims that name it.
+func (r *drift) claims(name func(*karpenter.NodeClaim) string) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var list karpenter.NodeClaimList
+		if err := r.kube.List(ctx, &list); err != nil {
+			return nil // the cache is stopping
+		}
+		var out []reconcile.Request
+		for i := range list.Items {
+			if name(&list.Items[i]) == o.GetName() {
+				out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+			}
+		}
+		return out
+	}
+}
+
+// Reconcile sets or clears one claim's Drifted condition.
+func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var claim karpenter.NodeClaim
+	if err := r.kube.Get(ctx, req.NamespacedName, &claim); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if claim.DeletionTimestamp != nil || claim.Spec.NodeClassRef.Group != aws.Group ||
+		!apimeta.IsStatusConditionTrue(claim.Status.Conditions, karpenter.ConditionLaunched) {
+		return ctrl.Result{}, nil
+	}
+	var pool karpenter.NodePool
+	if err := r.kube.Get(ctx, types.NamespacedName{Name: claim.Labels[karpenter.LabelNodePool]}, &pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err) // a claim of its own never drifts
+	}
+	reason, err := r.reason(ctx, &claim, &pool)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before := claim.DeepCopy()
+	if reason == "" {
+		apimeta.RemoveStatusCondition(&claim.Status.Conditions, karpenter.ConditionDrifted)
+	} else {
+		apimeta.SetStatusCondition(&claim.Status.Conditions, metav1.Condition{
+			Type: karpenter.ConditionDrifted, Status: metav1.ConditionTrue, Reason: reason, Message: reason, ObservedGeneration: claim.Generation,
+		})
+	}
+	if !equality.Semantic.DeepEqual(before.Status, claim.Status) {
+		// The list of conditions is replaced as a whole, so the write must fail if
+		// the lifecycle controller has written it since.
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.kube.Status().Patch(ctx, &claim, patch); apierrors.IsConflict(err) {
+			return ctrl.Result{RequeueAfter: time.Second}, nil
+		} else if err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+	}
+	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// reason finds the first way in which the claim differs, cheapest first.
+func (r *drift) reason(ctx context.Context, claim *karpenter.NodeClaim, pool *karpenter.NodePool) (string, error) {
+	if reason := poolDrift(claim, pool); reason != "" {
+		return reason, nil
+	}
+	var class aws.EC2NodeClass
+	if err := r.kube.Get(ctx, types.NamespacedName{Name: claim.Spec.NodeClassRef.Name}, &class); apierrors.IsNotFound(err) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("get EC2NodeClass %s: %w", claim.Spec.NodeClassRef.Name, err)
+	}
+	return r.cloud.Drifted(ctx, &class, claim)
+}
+
+// poolDrift compares a claim with its pool: the template's hash, which stands for
+// everything but the requirements, then the labels that the node came out with
+// against the requirements.
+func poolDrift(claim *karpenter.NodeClaim, pool *karpenter.NodePool) string {
+	if claim.Annotations[karpenter.AnnotationNodePoolHashVersion] == karpenter.NodePoolHashVersion &&
+		claim.Annotations[karpenter.AnnotationNodePoolHash] != pool.Hash() {
+		return nodePoolDrifted
+	}
+	for key, set := range cloud.Sets(pool.Spec.Template.Spec.Requirements) {
+		value, ok := claim.Labels[key]
+		if (ok && !set.Has(value)) || (!ok && !set.HasAbsent()) {
+			return requirementsDrifted
+		}
+	}
+	return ""
+}

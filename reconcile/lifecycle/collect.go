@@ -1,0 +1,133 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+const (
+	// grace is how old an instance without a claim must be before it counts as
+	// lost. Its claim exists before it does, so this only covers the time that a
+	// list of claims may lag behind.
+	grace = 30 * time.Second
+	// collectOften and collectRarely are the periods after a start, when a crash
+	// may have left something behind, and later.
+	collectOften  = 10 * time.Second
+	collectRarely = 2 * time.Minute
+	// oftenRounds is how many rounds run at the shorter period.
+	oftenRounds = 12
+)
+
+// collector compares claims with instances: an instance without a claim is
+// terminated, a claim whose instance is gone is deleted.
+type collector struct {
+	kube  client.Client
+	live  client.Reader // past the cache: a claim not seen yet must not cost its instance
+	cloud Cloud
+	clock clock.Clock
+}
+
+// NeedLeaderElection keeps a standby from collecting what the leader launches.
+func (c *collector) NeedLeaderElection() bool { return true }
+
+// Start runs until ctx ends.
+func (c *collector) Start(ctx context.Context) error {
+	log := ctrl.LoggerFrom(ctx).WithName("collector")
+	for round := 0; ; round++ {
+		if err := c.collect(ctx); err != nil && ctx.Err() == nil {
+			log.Error(err, "compare NodeClaims with instances")
+		}
+		period := collectRarely
+		if round < oftenRounds {
+			period = collectOften
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.clock.After(period):
+		}
+	}
+}
+
+func (c *collector) collect(ctx context.Context) error {
+	now := c.clock.Now()
+	// Instances first: whatever is listed here had its claim before.
+	instances, err := c.cloud.Instances(ctx)
+	if err != nil {
+		return fmt.Errorf("list instances: %w", err)
+	}
+	var claims karpenter.NodeClaimList
+	if err := c.live.List(ctx, &claims); err != nil {
+		return fmt.Errorf("list NodeClaims: %w", err)
+	}
+	lost, gone := compareClaims(claims.Items, instances, now)
+	for _, i := range lost {
+		if err := c.cloud.Terminate(ctx, i.ID); err != nil {
+			return fmt.Errorf("terminate instance %s, which no NodeClaim owns: %w", i.ID, err)
+		}
+		ctrl.LoggerFrom(ctx).Info("terminated an instance that no NodeClaim owns", "instance", i.ID, "type", i.Type)
+	}
+	for _, claim := range gone {
+		ready, err := c.stillReady(ctx, claim)
+		if err != nil {
+			return err
+		}
+		if ready {
+			continue // the cloud's list may lag; a kubelet that answers doesn't
+		}
+		if err := c.kube.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete NodeClaim %s, whose instance is gone: %w", claim.Name, err)
+		}
+		ctrl.LoggerFrom(ctx).Info("deleted a NodeClaim whose instance is gone", "NodeClaim", claim.Name)
+	}
+	return nil
+}
+
+func (c *collector) stillReady(ctx context.Context, claim *karpenter.NodeClaim) (bool, error) {
+	if claim.Status.NodeName == "" {
+		return false, nil
+	}
+	var node corev1.Node
+	if err := c.kube.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, &node); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return nodeReady(&node), nil
+}
+
+// compareClaims returns the instances that no claim owns, and the living claims
+// whose instance the cloud doesn't list any more.
+func compareClaims(claims []karpenter.NodeClaim, instances []cloud.Instance, now time.Time) (lost []cloud.Instance, gone []*karpenter.NodeClaim) {
+	owned := map[string]bool{}
+	for i := range claims {
+		owned[string(claims[i].UID)] = true
+		if id := claims[i].Status.ProviderID; id != "" {
+			owned[id] = true
+		}
+	}
+	listed := map[string]bool{}
+	for _, i := range instances {
+		listed[i.ProviderID] = true
+		claimed := owned[i.ProviderID] || owned[i.Tags[cloud.TagNodeClaimUID]]
+		if !claimed && i.State != "shutting-down" && now.Sub(i.LaunchTime) > grace {
+			lost = append(lost, i)
+		}
+	}
+	for i := range claims {
+		c := &claims[i]
+		launched := since(c, karpenter.ConditionLaunched, now)
+		if c.Status.ProviderID != "" && c.DeletionTimestamp == nil && !listed[c.Status.ProviderID] && now.Sub(launched) > grace {
+			gone = append(gone, c)
+		}
+	}
+	return lost, gone
+}

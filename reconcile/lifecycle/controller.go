@@ -1,0 +1,258 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Cloud is what a claim's life asks of a cloud.
+type Cloud interface {
+	InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) ([]cloud.InstanceType, error)
+	Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.Instance, error)
+	Instances(ctx context.Context) ([]cloud.Instance, error)
+	Terminate(ctx context.Context, id string) error
+	Tag(ctx context.Context, id string, tags map[string]string) error
+}
+
+// Field indexes of the manager's cache.
+const (
+	indexProviderID   = "providerID"
+	indexPodNode      = "spec.nodeName"
+	indexAttachedNode = "spec.attachedNode"
+)
+
+// workers is how many claims are worked on at once. A launch holds one for as long
+// as the cloud's call takes (1 to 3 s for CreateFleet), so this bounds launches
+// under way rather than CPU.
+const workers = 100
+
+// catchUp is how soon to try again after somebody else's write was in the way:
+// about what the watch needs to deliver it.
+const catchUp = 50 * time.Millisecond
+
+// Reconciler walks NodeClaims through their life.
+type Reconciler struct {
+	kube     client.Client
+	cloud    Cloud
+	events   events.EventRecorder
+	clock    clock.Clock
+	machines *machines
+
+	// launched remembers what a claim's launch returned until the watch delivers
+	// the status that says so: by claim UID.
+	launched sync.Map
+}
+
+// Setup adds the NodeClaim controller and the collector of lost instances to mgr.
+func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock) error {
+	r := &Reconciler{
+		kube:     mgr.GetClient(),
+		cloud:    c,
+		events:   mgr.GetEventRecorder("coppice"),
+		clock:    clk,
+		machines: &machines{cloud: c, clock: clk},
+	}
+	ctx := context.Background()
+	for _, x := range []struct {
+		object client.Object
+		field  string
+		value  func(client.Object) string
+	}{
+		{&corev1.Node{}, indexProviderID, func(o client.Object) string { return o.(*corev1.Node).Spec.ProviderID }},
+		{&karpenter.NodeClaim{}, indexProviderID, func(o client.Object) string { return o.(*karpenter.NodeClaim).Status.ProviderID }},
+		{&corev1.Pod{}, indexPodNode, func(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }},
+		{&storagev1.VolumeAttachment{}, indexAttachedNode, func(o client.Object) string { return o.(*storagev1.VolumeAttachment).Spec.NodeName }},
+	} {
+		index := func(o client.Object) []string {
+			if v := x.value(o); v != "" {
+				return []string{v}
+			}
+			return nil
+		}
+		if err := mgr.GetFieldIndexer().IndexField(ctx, x.object, x.field, index); err != nil {
+			return fmt.Errorf("index %T by %s: %w", x.object, x.field, err)
+		}
+	}
+	if err := mgr.Add(&collector{kube: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: c, clock: clk}); err != nil {
+		return fmt.Errorf("add instance collector: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("nodeclaim").
+		For(&karpenter.NodeClaim{}).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.claimOfNode)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		Complete(r)
+}
+
+func (r *Reconciler) claimOfNode(ctx context.Context, o client.Object) []reconcile.Request {
+	id := o.(*corev1.Node).Spec.ProviderID
+	if id == "" {
+		return nil
+	}
+	var claims karpenter.NodeClaimList
+	if err := r.kube.List(ctx, &claims, client.MatchingFields{indexProviderID: id}); err != nil {
+		return nil // the cache is stopping
+	}
+	var out []reconcile.Request
+	for _, c := range claims.Items {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: c.Name}})
+	}
+	return out
+}
+
+// Reconcile takes the step that is due for one claim.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var claim karpenter.NodeClaim
+	if err := r.kube.Get(ctx, req.NamespacedName, &claim); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if claim.Spec.NodeClassRef.Group != aws.Group {
+		return ctrl.Result{}, nil // another provider's
+	}
+	node, err := r.nodeOf(ctx, &claim)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before := claim.DeepCopy()
+	var after time.Duration
+	if claim.DeletionTimestamp != nil {
+		after, err = r.finalize(ctx, &claim, node)
+	} else {
+		after, err = r.raise(ctx, &claim, node)
+	}
+	if werr := r.write(ctx, before, &claim); apierrors.IsConflict(werr) {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
+	} else if werr != nil {
+		return ctrl.Result{}, errors.Join(err, werr)
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: catchUp}, nil
+	}
+	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// raise takes a living claim one step towards a ready Node and says when to look
+// again, 0 meaning when something changes.
+func (r *Reconciler) raise(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node) (time.Duration, error) {
+	now := r.clock.Now()
+	if node != nil && node.DeletionTimestamp != nil {
+		return 0, r.remove(ctx, claim, "the Node was deleted")
+	}
+	if at, expires := expiry(claim); expires && !now.Before(at) {
+		r.events.Eventf(claim, nil, corev1.EventTypeNormal, "Expired", "Delete", "NodeClaim reached expireAfter %s", claim.Spec.ExpireAfter.String())
+		return 0, r.remove(ctx, claim, "expired")
+	}
+	if !isTrue(claim, karpenter.ConditionLaunched) {
+		if err := r.launch(ctx, claim); err != nil {
+			return 0, err
+		}
+	}
+	if claim.DeletionTimestamp != nil || !isTrue(claim, karpenter.ConditionLaunched) {
+		return 0, nil // given up: the deletion comes as an event of its own
+	}
+	if err := r.register(ctx, claim, node); err != nil {
+		return 0, err
+	}
+	if err := r.initialize(ctx, claim, node); err != nil {
+		return 0, err
+	}
+	setReady(claim)
+	return r.nextLook(ctx, claim, now)
+}
+
+// nextLook deletes a claim whose machine hasn't joined in time, and says when the
+// next deadline is.
+func (r *Reconciler) nextLook(ctx context.Context, claim *karpenter.NodeClaim, now time.Time) (time.Duration, error) {
+	var next time.Duration
+	if at, expires := expiry(claim); expires {
+		next = at.Sub(now)
+	}
+	if !isTrue(claim, karpenter.ConditionRegistered) {
+		left := registrationTimeout - now.Sub(since(claim, karpenter.ConditionLaunched, now))
+		if left <= 0 {
+			r.events.Eventf(claim, nil, corev1.EventTypeWarning, "FailedRegistration", "Delete",
+				"No Node registered within %s; look at the instance's console output for why", registrationTimeout)
+			return 0, r.remove(ctx, claim, "no Node registered in time")
+		}
+		if next == 0 || left < next {
+			next = left
+		}
+	}
+	return next, nil
+}
+
+// remove deletes the claim; its finalizer turns that into an orderly end.
+func (r *Reconciler) remove(ctx context.Context, claim *karpenter.NodeClaim, why string) error {
+	err := r.kube.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete NodeClaim %s (%s): %w", claim.Name, why, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) nodeOf(ctx context.Context, claim *karpenter.NodeClaim) (*corev1.Node, error) {
+	if claim.Status.ProviderID == "" {
+		return nil, nil
+	}
+	var nodes corev1.NodeList
+	if err := r.kube.List(ctx, &nodes, client.MatchingFields{indexProviderID: claim.Status.ProviderID}); err != nil {
+		return nil, fmt.Errorf("find Node of NodeClaim %s: %w", claim.Name, err)
+	}
+	switch len(nodes.Items) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &nodes.Items[0], nil
+	}
+	return nil, fmt.Errorf("NodeClaim %s: %d Nodes carry providerID %s", claim.Name, len(nodes.Items), claim.Status.ProviderID)
+}
+
+// write stores what a reconcile changed: metadata first, so that labels are there
+// when a condition says that the claim is launched, then the status. Nothing
+// changed means nothing written. The list of conditions is replaced as a whole, so
+// the status is written only over the one that was read: a conflict otherwise.
+func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeClaim) error {
+	base := before
+	if !equality.Semantic.DeepEqual(before.ObjectMeta, after.ObjectMeta) {
+		obj := before.DeepCopy()
+		after.ObjectMeta.DeepCopyInto(&obj.ObjectMeta)
+		if err := r.kube.Patch(ctx, obj, client.MergeFrom(before)); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if !equality.Semantic.DeepEqual(obj.Status, before.Status) {
+			return apierrors.NewConflict(karpenter.GroupVersion.WithResource("nodeclaims").GroupResource(), before.Name, errStale)
+		}
+		base = obj
+	}
+	if !equality.Semantic.DeepEqual(before.Status, after.Status) {
+		obj := base.DeepCopy()
+		after.Status.DeepCopyInto(&obj.Status)
+		patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
+		if err := r.kube.Status().Patch(ctx, obj, patch); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	return nil
+}
+
+var errStale = errors.New("the status was written by somebody else meanwhile")

@@ -1,0 +1,115 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// stuck is how long past its grace period a pod may go on terminating before the
+// drain stops waiting for it: its kubelet isn't going to finish it.
+const stuck = time.Minute
+
+// drainStep is what to do about a Node's pods now.
+type drainStep struct {
+	Evict  []corev1.Pod
+	Delete []corev1.Pod
+	// Waiting counts the pods that have yet to leave, whatever their group.
+	Waiting int
+}
+
+// nextDrain says which pods of a Node are due. Pods leave in four groups, each
+// after the one before is gone: ordinary pods, ordinary daemons, critical pods,
+// critical daemons, so that what others depend on goes last. A pod that forbids
+// disruption is waited for. With a deadline every pod is deleted in time to have
+// its whole grace period before it.
+func nextDrain(pods []corev1.Pod, now, deadline time.Time, bounded bool) drainStep {
+	var step drainStep
+	var groups [4][]corev1.Pod
+	for _, p := range pods {
+		if !cluster.Drainable(&p) || stuckTerminating(&p, now) {
+			continue
+		}
+		step.Waiting++
+		if bounded && overdue(&p, now, deadline) {
+			step.Delete = append(step.Delete, p)
+			continue
+		}
+		groups[group(&p)] = append(groups[group(&p)], p)
+	}
+	for _, g := range groups {
+		if len(g) == 0 {
+			continue
+		}
+		for _, p := range g {
+			if p.DeletionTimestamp == nil && !cluster.DoNotDisrupt(&p, now) {
+				step.Evict = append(step.Evict, p)
+			}
+		}
+		break
+	}
+	byName := func(a, b corev1.Pod) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) }
+	slices.SortFunc(step.Evict, byName)
+	slices.SortFunc(step.Delete, byName)
+	return step
+}
+
+func group(p *corev1.Pod) int {
+	g := 0
+	if cluster.OwnedByDaemonSet(p) {
+		g++
+	}
+	if p.Spec.PriorityClassName == "system-cluster-critical" || p.Spec.PriorityClassName == "system-node-critical" {
+		g += 2
+	}
+	return g
+}
+
+func stuckTerminating(p *corev1.Pod, now time.Time) bool {
+	// The deletion timestamp already includes the grace period.
+	return p.DeletionTimestamp != nil && now.Sub(p.DeletionTimestamp.Time) > stuck
+}
+
+// overdue reports whether the pod must be deleted now to be gone by the deadline.
+func overdue(p *corev1.Pod, now, deadline time.Time) bool {
+	if p.DeletionTimestamp != nil {
+		return p.DeletionTimestamp.Time.After(deadline)
+	}
+	grace := 30 * time.Second // the API server's default
+	if p.Spec.TerminationGracePeriodSeconds != nil {
+		grace = time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
+	}
+	return !now.Before(deadline.Add(-grace))
+}
+
+// termination is the time by which the claim's Node must be gone, if it is bounded:
+// what an annotation says, or the deletion plus the grace period.
+func termination(claim *karpenter.NodeClaim) (at time.Time, bounded bool, err error) {
+	if v, ok := claim.Annotations[karpenter.AnnotationTerminationTimestamp]; ok {
+		at, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			return time.Time{}, false, fmt.Errorf("NodeClaim %s: annotation %s: %w; remove or mend it", claim.Name, karpenter.AnnotationTerminationTimestamp, err)
+		}
+		return at, true, nil
+	}
+	if claim.Spec.TerminationGracePeriod == nil || claim.DeletionTimestamp == nil {
+		return time.Time{}, false, nil
+	}
+	return claim.DeletionTimestamp.Add(claim.Spec.TerminationGracePeriod.Duration), true, nil
+}
+
+// oneLine bounds a message for a condition or an event, where 200 characters and a
+// single line are what people can read.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:197], "") + "..."
+	}
+	return s
+}

@@ -1,0 +1,126 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// launchTimeout is how long a launch may keep failing before the claim is given
+// up and its pods are planned anew: Karpenter's value.
+const launchTimeout = 5 * time.Minute
+
+// launch starts the claim's instance and sets Launched, providerID, image, size
+// and the labels that are known from then on. It deletes a claim whose instance
+// can't be had, so that its pods are planned again without what was refused.
+func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) error {
+	controllerutil.AddFinalizer(claim, karpenter.Finalizer)
+	var class aws.EC2NodeClass
+	err := r.kube.Get(ctx, types.NamespacedName{Name: claim.Spec.NodeClassRef.Name}, &class)
+	switch {
+	case apierrors.IsNotFound(err) || (err == nil && class.DeletionTimestamp != nil):
+		return r.giveUp(ctx, claim, "NodeClassNotFound", fmt.Sprintf("EC2NodeClass %q is gone", claim.Spec.NodeClassRef.Name))
+	case err != nil:
+		return fmt.Errorf("get EC2NodeClass %s: %w", claim.Spec.NodeClassRef.Name, err)
+	}
+	if ready := apimeta.FindStatusCondition(class.Status.Conditions, karpenter.ConditionReady); ready == nil || ready.Status == metav1.ConditionUnknown {
+		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, "NodeClassNotReady", "EC2NodeClass "+class.Name+" is not ready yet")
+		return fmt.Errorf("launch NodeClaim %s: EC2NodeClass %s is not ready yet", claim.Name, class.Name)
+	} else if ready.Status == metav1.ConditionFalse {
+		return r.giveUp(ctx, claim, "NodeClassNotReady", fmt.Sprintf("EC2NodeClass %s: %s", class.Name, ready.Message))
+	}
+
+	got, types, err := r.instanceFor(ctx, claim, &class)
+	var none *cloud.InsufficientCapacityError
+	switch {
+	case errors.As(err, &none):
+		return r.giveUp(ctx, claim, "InsufficientCapacityError", none.Error())
+	case err != nil:
+		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, "LaunchFailed", oneLine(err.Error()))
+		if now := r.clock.Now(); now.Sub(claim.CreationTimestamp.Time) > launchTimeout {
+			return r.giveUp(ctx, claim, "LaunchTimeout", err.Error())
+		}
+		return fmt.Errorf("launch NodeClaim %s: %w", claim.Name, err)
+	}
+	describe(claim, &class, got, types)
+	setTrue(claim, karpenter.ConditionLaunched)
+	return nil
+}
+
+// instanceFor launches, or returns what an earlier reconcile launched whose
+// outcome the cache doesn't show yet.
+func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim, class *aws.EC2NodeClass) (cloud.Instance, []cloud.InstanceType, error) {
+	all, err := r.cloud.InstanceTypes(ctx, class)
+	if err != nil {
+		return cloud.Instance{}, nil, err
+	}
+	if got, ok := r.launched.Load(claim.UID); ok {
+		return got.(cloud.Instance), all, nil
+	}
+	types := cloud.Acceptable(all, claim.Spec.Requirements)
+	if len(types) == 0 {
+		return cloud.Instance{}, nil, &cloud.InsufficientCapacityError{Reason: "no available offering meets the NodeClaim's requirements"}
+	}
+	got, err := r.cloud.Launch(ctx, cloud.LaunchRequest{
+		Claim: claim, Class: class, Token: string(claim.UID), Types: types,
+		Labels: kubeletLabels(claim), Taints: claim.Spec.Taints, StartupTaints: claim.Spec.StartupTaints,
+	})
+	if err == nil {
+		r.launched.Store(claim.UID, got)
+	}
+	return got, all, err
+}
+
+// kubeletLabels are what the Node registers with: the claim's labels, which hold
+// the pool's name and the template's labels.
+func kubeletLabels(claim *karpenter.NodeClaim) map[string]string {
+	out := maps.Clone(claim.Labels)
+	if out == nil {
+		out = map[string]string{}
+	}
+	return out
+}
+
+// describe writes what the launch decided onto the claim.
+func describe(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, got cloud.Instance, types []cloud.InstanceType) {
+	if claim.Labels == nil {
+		claim.Labels = map[string]string{}
+	}
+	claim.Status.ProviderID = got.ProviderID
+	claim.Status.ImageID = got.ImageID
+	for _, t := range types {
+		if t.Name != got.Type {
+			continue
+		}
+		maps.Copy(claim.Labels, t.Labels)
+		claim.Status.Capacity = t.Capacity.DeepCopy()
+		claim.Status.Allocatable = t.Allocatable.DeepCopy()
+	}
+	claim.Labels[corev1.LabelInstanceTypeStable] = got.Type
+	claim.Labels[corev1.LabelTopologyZone] = got.Zone
+	claim.Labels[karpenter.LabelCapacityType] = got.CapacityType
+	claim.Labels[aws.LabelNodeClass] = class.Name
+	if got.ZoneID != "" {
+		claim.Labels[aws.LabelTopologyZoneID] = got.ZoneID
+	}
+}
+
+// giveUp deletes a claim that can't be launched, with an event that says why.
+func (r *Reconciler) giveUp(ctx context.Context, claim *karpenter.NodeClaim, reason, why string) error {
+	set(claim, karpenter.ConditionLaunched, metav1.ConditionFalse, reason, oneLine(why))
+	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "NodeClaim %s can't be launched: %s", claim.Name, oneLine(why))
+	return r.remove(ctx, claim, reason)
+}

@@ -1,0 +1,169 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// register takes over the Node that the claim's instance has become.
+// It sets Registered, and status.nodeName.
+func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node) error {
+	if node == nil {
+		if !isTrue(claim, karpenter.ConditionRegistered) {
+			set(claim, karpenter.ConditionRegistered, metav1.ConditionUnknown, "NodeNotFound", "Node not registered with cluster")
+		}
+		return nil
+	}
+	first := !isTrue(claim, karpenter.ConditionRegistered)
+	if !first {
+		return nil
+	}
+	if !hasTaint(node, karpenter.UnregisteredTaint()) && node.Labels[karpenter.LabelRegistered] != "true" {
+		r.events.Eventf(claim, node, corev1.EventTypeWarning, "UnregisteredTaintMissing", "Register",
+			"Node %s joined without the taint %s, so pods may have been bound before it was ready; add it to the kubelet's registerWithTaints",
+			node.Name, karpenter.TaintUnregistered)
+	}
+	want := registration(claim, node)
+	if !equality.Semantic.DeepEqual(node, want) {
+		// The whole list of taints is replaced, so somebody else's change since the
+		// read must not be lost: the lock makes the patch fail instead.
+		patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+		if err := r.kube.Patch(ctx, want, patch); err != nil {
+			return fmt.Errorf("register Node %s: %w", node.Name, err)
+		}
+	}
+	claim.Status.NodeName = node.Name
+	setTrue(claim, karpenter.ConditionRegistered)
+	if id := instanceID(claim.Status.ProviderID); id != "" {
+		// Tags help people who look at the EC2 console; the Node is as good without.
+		if err := r.cloud.Tag(ctx, id, map[string]string{"Name": node.Name, cloud.TagNodeClaim: claim.Name}); err != nil {
+			r.events.Eventf(claim, node, corev1.EventTypeWarning, "TaggingFailed", "Register", "Tag instance %s: %v", id, err)
+		}
+	}
+	return nil
+}
+
+// registration returns the Node as it should be once taken over: the claim's
+// labels, annotations and taints, our finalizer, the claim as owner, and no
+// unregistered taint. Nothing that others put on the Node is removed.
+func registration(claim *karpenter.NodeClaim, node *corev1.Node) *corev1.Node {
+	n := node.DeepCopy()
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	if n.Annotations == nil {
+		n.Annotations = map[string]string{}
+	}
+	maps.Copy(n.Labels, claim.Labels)
+	maps.Copy(n.Annotations, claim.Annotations)
+	n.Labels[karpenter.LabelRegistered] = "true"
+	controllerutil.AddFinalizer(n, karpenter.Finalizer)
+	n.OwnerReferences = ownedByClaim(n.OwnerReferences, claim)
+
+	// A kubelet that was told its taints has them from its first moment; putting
+	// them back would undo the removal of a startup taint by whoever owns it.
+	if n.Labels[karpenter.LabelDoNotSyncTaints] != "true" {
+		for _, t := range slices.Concat(claim.Spec.Taints, claim.Spec.StartupTaints) {
+			if !hasTaint(n, t) {
+				n.Spec.Taints = append(n.Spec.Taints, t)
+			}
+		}
+	}
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpenter.TaintUnregistered })
+	return n
+}
+
+func ownedByClaim(refs []metav1.OwnerReference, claim *karpenter.NodeClaim) []metav1.OwnerReference {
+	if slices.ContainsFunc(refs, func(o metav1.OwnerReference) bool { return o.UID == claim.UID }) {
+		return refs
+	}
+	block := true
+	return append(refs, metav1.OwnerReference{
+		APIVersion: karpenter.GroupVersion.String(), Kind: "NodeClaim",
+		Name: claim.Name, UID: claim.UID, BlockOwnerDeletion: &block,
+	})
+}
+
+// initialize sets Initialized once nothing stands between the Node and its pods.
+func (r *Reconciler) initialize(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node) error {
+	if isTrue(claim, karpenter.ConditionInitialized) || node == nil || !isTrue(claim, karpenter.ConditionRegistered) {
+		if !isTrue(claim, karpenter.ConditionInitialized) {
+			set(claim, karpenter.ConditionInitialized, metav1.ConditionUnknown, "AwaitingRegistration", "Node not registered with cluster")
+		}
+		return nil
+	}
+	if reason, message := missing(claim, node); reason != "" {
+		set(claim, karpenter.ConditionInitialized, metav1.ConditionUnknown, reason, message)
+		return nil
+	}
+	want := node.DeepCopy()
+	if want.Labels == nil {
+		want.Labels = map[string]string{}
+	}
+	want.Labels[karpenter.LabelInitialized] = "true"
+	if err := r.kube.Patch(ctx, want, client.MergeFrom(node)); err != nil {
+		return fmt.Errorf("label Node %s initialized: %w", node.Name, err)
+	}
+	setTrue(claim, karpenter.ConditionInitialized)
+	return nil
+}
+
+// missing says what keeps the Node from being initialized, or "" for nothing.
+func missing(claim *karpenter.NodeClaim, node *corev1.Node) (reason, message string) {
+	if !nodeReady(node) {
+		return "NodeNotReady", "Node status is NotReady"
+	}
+	for _, t := range claim.Spec.StartupTaints {
+		if hasTaint(node, t) {
+			return "StartupTaintsExist", fmt.Sprintf("StartupTaint %q still exists", t.ToString())
+		}
+	}
+	for _, t := range node.Spec.Taints {
+		if cluster.Ephemeral(t) {
+			return "KnownEphemeralTaintsExist", fmt.Sprintf("Taint %q still exists", t.ToString())
+		}
+	}
+	var absent []string
+	for name, want := range claim.Spec.Resources.Requests {
+		got := node.Status.Allocatable[name]
+		if !want.IsZero() && got.IsZero() {
+			absent = append(absent, string(name))
+		}
+	}
+	if len(absent) > 0 {
+		slices.Sort(absent)
+		return "ResourceNotRegistered", "Resources not registered: " + strings.Join(absent, ", ")
+	}
+	return "", ""
+}
+
+func nodeReady(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func hasTaint(node *corev1.Node, t corev1.Taint) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
+}
+
+// instanceID is the last part of a providerID such as aws:///us-west-2a/i-0123.
+func instanceID(providerID string) string {
+	return providerID[strings.LastIndexByte(providerID, '/')+1:]
+}

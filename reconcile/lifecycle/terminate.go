@@ -1,0 +1,239 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+const (
+	// settle is how long after the taint a Node counts as possibly not empty: a
+	// scheduler that hasn't seen the taint yet may still bind a pod. Its caches
+	// lag by far less than this.
+	settle = 2 * time.Second
+	// pollPods is how soon to look again while pods leave.
+	pollPods = time.Second
+	// pollBlocked is how soon to ask again for an eviction that a
+	// PodDisruptionBudget refused.
+	pollBlocked = 5 * time.Second
+	// pollInstance is how soon to ask again whether the instance has ended.
+	pollInstance = maxAge
+)
+
+// finalize takes a deleted claim one step towards nothing: taint, drain, wait for
+// volumes, terminate, let go. It says when to look again.
+func (r *Reconciler) finalize(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node) (time.Duration, error) {
+	if !controllerutil.ContainsFinalizer(claim, karpenter.Finalizer) {
+		return 0, nil
+	}
+	now := r.clock.Now()
+	if node != nil && isTrue(claim, karpenter.ConditionRegistered) && !instanceEnded(claim) {
+		wait, err := r.empty(ctx, claim, node, now)
+		if err != nil || wait > 0 {
+			return wait, err
+		}
+	}
+	left, err := r.terminate(ctx, claim)
+	if err != nil {
+		return 0, err
+	}
+	if left > 0 {
+		return pollInstance, nil
+	}
+	if node != nil {
+		if err := r.letGo(ctx, node); err != nil {
+			return 0, err
+		}
+	}
+	r.launched.Delete(claim.UID)
+	controllerutil.RemoveFinalizer(claim, karpenter.Finalizer)
+	return 0, nil
+}
+
+// instanceEnded reports whether the instance was told to end, after which the
+// Node's pods can't be drained any more.
+func instanceEnded(claim *karpenter.NodeClaim) bool {
+	return isTrue(claim, karpenter.ConditionInstanceTerminating)
+}
+
+// empty drains the Node and waits for its volumes; 0 means that it's done, or that
+// the claim's termination grace period is over.
+func (r *Reconciler) empty(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node, now time.Time) (time.Duration, error) {
+	deadline, bounded, err := termination(claim)
+	if err != nil {
+		return 0, err
+	}
+	if bounded {
+		if claim.Annotations == nil {
+			claim.Annotations = map[string]string{}
+		}
+		claim.Annotations[karpenter.AnnotationTerminationTimestamp] = deadline.Format(time.RFC3339)
+	}
+	if err := r.fence(ctx, node); err != nil {
+		return 0, err
+	}
+	if !isTrue(claim, karpenter.ConditionDrained) {
+		wait, err := r.drain(ctx, claim, node, deadline, bounded, now)
+		if err != nil || wait > 0 {
+			return wait, err
+		}
+		setTrue(claim, karpenter.ConditionDrained)
+	}
+	attached, err := r.attachments(ctx, node)
+	if err != nil {
+		return 0, err
+	}
+	if attached > 0 && !(bounded && !now.Before(deadline)) {
+		set(claim, karpenter.ConditionVolumesDetached, metav1.ConditionUnknown, "AwaitingVolumeDetachment", fmt.Sprintf("%d volumes are still attached", attached))
+		return pollPods, nil
+	}
+	if attached > 0 {
+		set(claim, karpenter.ConditionVolumesDetached, metav1.ConditionFalse, "TerminationGracePeriodElapsed", "")
+	} else {
+		setTrue(claim, karpenter.ConditionVolumesDetached)
+	}
+	return 0, nil
+}
+
+// fence keeps new pods and load balancers away from the Node.
+func (r *Reconciler) fence(ctx context.Context, node *corev1.Node) error {
+	want := node.DeepCopy()
+	if !hasTaint(want, karpenter.DisruptedTaint()) {
+		want.Spec.Taints = append(want.Spec.Taints, karpenter.DisruptedTaint())
+	}
+	if want.Labels == nil {
+		want.Labels = map[string]string{}
+	}
+	if _, ok := want.Labels[corev1.LabelNodeExcludeBalancers]; !ok {
+		want.Labels[corev1.LabelNodeExcludeBalancers] = "karpenter"
+	}
+	if len(want.Spec.Taints) == len(node.Spec.Taints) && len(want.Labels) == len(node.Labels) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+	if err := r.kube.Patch(ctx, want, patch); err != nil {
+		return fmt.Errorf("taint Node %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// drain asks the pods that are due to leave and says how long to wait, 0 meaning
+// that the Node is empty.
+func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node, deadline time.Time, bounded bool, now time.Time) (time.Duration, error) {
+	set(claim, karpenter.ConditionDrained, metav1.ConditionUnknown, "Draining", "")
+	var pods corev1.PodList
+	if err := r.kube.List(ctx, &pods, client.MatchingFields{indexPodNode: node.Name}); err != nil {
+		return 0, fmt.Errorf("list pods of Node %s: %w", node.Name, err)
+	}
+	step := nextDrain(pods.Items, now, deadline, bounded)
+	var blocked bool
+	for i := range step.Evict {
+		ok, err := r.evict(ctx, node, &step.Evict[i])
+		if err != nil {
+			return 0, err
+		}
+		blocked = blocked || !ok
+	}
+	for i := range step.Delete {
+		if err := r.deletePod(ctx, &step.Delete[i], deadline.Sub(now)); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case step.Waiting == 0:
+		return max(0, settle-now.Sub(since(claim, karpenter.ConditionDrained, now))), nil
+	case blocked:
+		return pollBlocked, nil
+	}
+	return pollPods, nil
+}
+
+// evict asks for one pod's eviction and reports whether it was granted.
+func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.Pod) (bool, error) {
+	err := r.kube.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+	})
+	switch {
+	case err == nil:
+		r.events.Eventf(pod, node, corev1.EventTypeNormal, "Evicted", "Evict", "Evicted from Node %s, which is being removed", node.Name)
+		return true, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return true, nil
+	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err):
+		// 429: a PodDisruptionBudget allows none now. 500: several cover the pod.
+		r.events.Eventf(pod, node, corev1.EventTypeWarning, "FailedDraining", "Evict", "%s", oneLine(err.Error()))
+		return false, nil
+	}
+	return false, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+}
+
+// deletePod removes a pod that may not outlive its Node, with as much of its grace
+// period as is left. It passes over PodDisruptionBudgets, as the deadline demands.
+func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, left time.Duration) error {
+	grace := max(1, int64(left.Seconds()))
+	err := r.kube.Delete(ctx, pod, client.GracePeriodSeconds(grace), client.Preconditions{UID: &pod.UID})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) attachments(ctx context.Context, node *corev1.Node) (int, error) {
+	var list storagev1.VolumeAttachmentList
+	if err := r.kube.List(ctx, &list, client.MatchingFields{indexAttachedNode: node.Name}); err != nil {
+		return 0, fmt.Errorf("list volumes of Node %s: %w", node.Name, err)
+	}
+	n := 0
+	for _, a := range list.Items {
+		if a.Spec.Source.PersistentVolumeName != nil {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// terminate ends the claim's instances and returns how many haven't ended yet.
+func (r *Reconciler) terminate(ctx context.Context, claim *karpenter.NodeClaim) (int, error) {
+	list, err := r.machines.of(ctx, claim)
+	if err != nil {
+		return 0, err
+	}
+	for _, i := range list {
+		if i.State == "shutting-down" {
+			continue
+		}
+		if err := r.cloud.Terminate(ctx, i.ID); err != nil {
+			return 0, fmt.Errorf("terminate instance %s of NodeClaim %s: %w", i.ID, claim.Name, err)
+		}
+	}
+	if len(list) > 0 {
+		setTrue(claim, karpenter.ConditionInstanceTerminating)
+	}
+	return len(list), nil
+}
+
+// letGo removes our finalizer from the Node and deletes it.
+func (r *Reconciler) letGo(ctx context.Context, node *corev1.Node) error {
+	want := node.DeepCopy()
+	if controllerutil.RemoveFinalizer(want, karpenter.Finalizer) {
+		patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
+		if err := r.kube.Patch(ctx, want, patch); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	if err := r.kube.Delete(ctx, node, client.Preconditions{UID: &node.UID}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Node %s: %w", node.Name, err)
+	}
+	return nil
+}

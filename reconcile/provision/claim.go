@@ -1,0 +1,63 @@
+package provision
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// newClaim writes a planned node as a NodeClaim of its pool.
+func newClaim(pool *karpenter.NodePool, node *pack.NewNode) *karpenter.NodeClaim {
+	t := pool.Spec.Template
+	ref := t.Spec.NodeClassRef
+	block := true
+	claim := &karpenter.NodeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: pool.Name + "-",
+			Labels:       map[string]string{},
+			Annotations:  map[string]string{},
+			Finalizers:   []string{karpenter.Finalizer},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: karpenter.GroupVersion.String(), Kind: "NodePool",
+				Name: pool.Name, UID: pool.UID, BlockOwnerDeletion: &block,
+			}},
+		},
+		Spec: karpenter.NodeClaimSpec{
+			Taints:                 t.Spec.Taints,
+			StartupTaints:          t.Spec.StartupTaints,
+			Requirements:           requirements(node.Requirements),
+			Resources:              karpenter.ResourceRequirements{Requests: cluster.ResourceList(node.Requests)},
+			NodeClassRef:           &karpenter.NodeClassReference{Group: ref.Group, Kind: ref.Kind, Name: ref.Name},
+			TerminationGracePeriod: t.Spec.TerminationGracePeriod,
+			ExpireAfter:            t.Spec.ExpireAfter,
+		},
+	}
+	maps.Copy(claim.Labels, t.Labels)
+	maps.Copy(claim.Labels, node.Labels)
+	claim.Labels[karpenter.LabelNodePool] = pool.Name
+	claim.Labels[ref.Group+"/"+strings.ToLower(ref.Kind)] = ref.Name
+	maps.Copy(claim.Annotations, t.Annotations)
+	claim.Annotations[karpenter.AnnotationNodePoolHash] = pool.Hash()
+	claim.Annotations[karpenter.AnnotationNodePoolHashVersion] = karpenter.NodePoolHashVersion
+	return claim
+}
+
+func requirements(in []pack.Requirement) []karpenter.NodeSelectorRequirementWithMinValues {
+	out := make([]karpenter.NodeSelectorRequirementWithMinValues, 0, len(in))
+	for _, r := range in {
+		q := karpenter.NodeSelectorRequirementWithMinValues{
+			Key: r.Key, Operator: corev1.NodeSelectorOperator(r.Operator.String()), Values: r.Values,
+		}
+		if r.MinValues > 0 {
+			q.MinValues = &r.MinValues
+		}
+		out = append(out, q)
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// pools keeps each NodePool's status: whether nodes may be opened from it, and
+// what its nodes add up to.
+type pools struct {
+	kube  client.Client
+	state *cluster.State
+}
+
+func setupPools(mgr ctrl.Manager, state *cluster.State) error {
+	r := &pools{kube: mgr.GetClient(), state: state}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("nodepool").
+		For(&karpenter.NodePool{}).
+		Watches(&aws.EC2NodeClass{}, handler.EnqueueRequestsFromMapFunc(r.ofClass)).
+		Watches(&karpenter.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		Complete(r)
+}
+
+func (r *pools) ofClass(ctx context.Context, o client.Object) []reconcile.Request {
+	var list karpenter.NodePoolList
+	if err := r.kube.List(ctx, &list); err != nil {
+		return nil // the cache is stopping
+	}
+	var out []reconcile.Request
+	for _, p := range list.Items {
+		if p.Spec.Template.Spec.NodeClassRef.Name == o.GetName() {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: p.Name}})
+		}
+	}
+	return out
+}
+
+func ofClaim(_ context.Context, o client.Object) []reconcile.Request {
+	pool := o.GetLabels()[karpenter.LabelNodePool]
+	if pool == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pool}}}
+}
+
+// Reconcile writes one pool's status, if it differs.
+func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var pool karpenter.NodePool
+	if err := r.kube.Get(ctx, req.NamespacedName, &pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	ref := pool.Spec.Template.Spec.NodeClassRef
+	if ref.Group != aws.Group {
+		return ctrl.Result{}, nil // another provider's
+	}
+	class := &aws.EC2NodeClass{}
+	if err := r.kube.Get(ctx, types.NamespacedName{Name: ref.Name}, class); apierrors.IsNotFound(err) {
+		class = nil
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("get EC2NodeClass %s: %w", ref.Name, err)
+	}
+	before := pool.DeepCopy()
+	judge(&pool, class)
+	sum(&pool, r.state.Snapshot())
+	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(r.kube.Status().Patch(ctx, &pool, client.MergeFrom(before)))
+}
+
+// judge sets the conditions that decide whether nodes may be opened from the pool.
+func judge(pool *karpenter.NodePool, class *aws.EC2NodeClass) {
+	put := func(condition string, status metav1.ConditionStatus, reason, message string) {
+		apimeta.SetStatusCondition(&pool.Status.Conditions, metav1.Condition{
+			Type: condition, Status: status, Reason: reason, Message: message, ObservedGeneration: pool.Generation,
+		})
+	}
+	if why := invalid(pool); len(why) > 0 {
+		put(karpenter.ConditionValidationSucceeded, metav1.ConditionFalse, "NodePoolValidationFailed", strings.Join(why, "; "))
+	} else {
+		put(karpenter.ConditionValidationSucceeded, metav1.ConditionTrue, karpenter.ConditionValidationSucceeded, "")
+	}
+	status, reason, message := classReady(class)
+	put(karpenter.ConditionNodeClassReady, status, reason, message)
+
+	for _, c := range []string{karpenter.ConditionValidationSucceeded, karpenter.ConditionNodeClassReady} {
+		if got := apimeta.FindStatusCondition(pool.Status.Conditions, c); got.Status != metav1.ConditionTrue {
+			put(karpenter.ConditionReady, got.Status, got.Reason, got.Message)
+			return
+		}
+	}
+	put(karpenter.ConditionReady, metav1.ConditionTrue, karpenter.ConditionReady, "")
+}
+
+func classReady(class *aws.EC2NodeClass) (status metav1.ConditionStatus, reason, message string) {
+	switch {
+	case class == nil:
+		return metav1.ConditionFalse, "NodeClassNotFound", "NodeClass not found on cluster"
+	case class.DeletionTimestamp != nil:
+		return metav1.ConditionFalse, "NodeClassTerminating", "NodeClass is Terminating"
+	}
+	got := apimeta.FindStatusCondition(class.Status.Conditions, karpenter.ConditionReady)
+	switch {
+	case got == nil || got.Status == metav1.ConditionUnknown:
+		return metav1.ConditionUnknown, "NodeClassReadinessUnknown", "Node Class Readiness Unknown"
+	case got.Status == metav1.ConditionTrue:
+		return metav1.ConditionTrue, karpenter.ConditionNodeClassReady, ""
+	}
+	return got.Status, got.Reason, got.Message
+}
+
+// invalid says what is wrong with a pool in ways that its CRD can't express.
+func invalid(pool *karpenter.NodePool) []string {
+	var out []string
+	t := pool.Spec.Template
+	for _, k := range []string{karpenter.LabelNodePool, corev1.LabelHostname} {
+		if _, ok := t.Labels[k]; ok {
+			out = append(out, fmt.Sprintf("label %s is set by the controller; remove it from the template", k))
+		}
+	}
+	seen := map[string]bool{}
+	for _, taint := range append(append([]corev1.Taint(nil), t.Spec.Taints...), t.Spec.StartupTaints...) {
+		k := taint.Key + ":" + string(taint.Effect)
+		if seen[k] {
+			out = append(out, fmt.Sprintf("taint %s is there twice; remove one", k))
+		}
+		seen[k] = true
+	}
+	return out
+}
+
+// sum writes what the pool's nodes add up to.
+func sum(pool *karpenter.NodePool, s cluster.Snapshot) {
+	var nodes int64
+	total := corev1.ResourceList{
+		corev1.ResourceCPU: {}, corev1.ResourceMemory: {}, corev1.ResourcePods: {}, corev1.ResourceEphemeralStorage: {}, "nodes": {},
+	}
+	for _, n := range s.Nodes {
+		if n.Pool() != pool.Name {
+			continue
+		}
+		nodes++
+		for name, q := range n.Capacity() {
+			have := total[name]
+			have.Add(q)
+			total[name] = have
+		}
+	}
+	total["nodes"] = *resource.NewQuantity(nodes, resource.DecimalSI)
+	pool.Status.Nodes = &nodes
+	if !equality.Semantic.DeepEqual(pool.Status.Resources, total) {
+		pool.Status.Resources = total
+	}
+}

@@ -1,0 +1,292 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Cloud is what planning asks of a cloud.
+type Cloud interface {
+	InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) ([]cloud.InstanceType, error)
+}
+
+// Batch bounds how long the planner waits for more pods before it plans.
+type Batch struct {
+	// Idle is how long no new pod may have come for the batch to be complete.
+	Idle time.Duration
+	// Max is how long a batch may stay open in all.
+	Max time.Duration
+}
+
+// DefaultBatch is shorter than Karpenter's 1 s and 10 s: planning is fast enough
+// here that a pod which comes late is cheap to plan for again, and it lands on the
+// nodes that are already on their way.
+var DefaultBatch = Batch{Idle: 200 * time.Millisecond, Max: 2 * time.Second}
+
+const (
+	// retry is how soon pods are planned for again whose plan came to nothing, as
+	// when a limit was reached or the cloud had no capacity.
+	retry = 10 * time.Second
+	// nominated is how long a node that pods were planned onto is safe from being
+	// taken for empty: time enough for it to boot's last step and for the scheduler
+	// to bind them. Karpenter's value with its default batch.
+	nominated = 20 * time.Second
+	// think bounds how long a plan is improved: the first plan is there long before.
+	think = 200 * time.Millisecond
+)
+
+// Planner is the loop. It runs on the leader alone.
+type Planner struct {
+	kube    client.Client
+	state   *cluster.State
+	synced  func() bool
+	cloud   Cloud
+	events  events.EventRecorder
+	clock   clock.Clock
+	batch   Batch
+	encoder cluster.Encoder
+}
+
+// NeedLeaderElection keeps a standby from planning.
+func (p *Planner) NeedLeaderElection() bool { return true }
+
+// Start plans until ctx ends.
+func (p *Planner) Start(ctx context.Context) error {
+	log := ctrl.LoggerFrom(ctx).WithName("planner")
+	for !p.synced() {
+		if !p.sleep(ctx, 20*time.Millisecond) {
+			return nil
+		}
+	}
+	for {
+		again, err := p.pass(ctx, log)
+		if err != nil && ctx.Err() == nil {
+			log.Error(err, "plan for pending pods")
+			again = true
+		}
+		var timer <-chan time.Time
+		if again {
+			timer = p.clock.After(retry)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer:
+		case <-p.state.Changed():
+			if !p.fill(ctx) {
+				return nil
+			}
+		}
+	}
+}
+
+// fill waits until the batch is complete: no new pod for Idle, or Max in all. It
+// reports false when ctx has ended.
+func (p *Planner) fill(ctx context.Context) bool {
+	end := p.clock.After(p.batch.Max)
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-end:
+			return true
+		case <-p.clock.After(p.batch.Idle):
+			return true
+		case <-p.state.Changed():
+		}
+	}
+}
+
+func (p *Planner) sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-p.clock.After(d):
+		return true
+	}
+}
+
+// pass plans once. It reports whether pods are left that should be tried again
+// although nothing changes.
+func (p *Planner) pass(ctx context.Context, log logr.Logger) (again bool, err error) {
+	snapshot := p.state.Snapshot()
+	if !wanting(snapshot) {
+		return false, nil
+	}
+	pools, poolErr := p.pools(ctx)
+	problem, refused := p.encoder.Encode(snapshot, pools, p.namespaces(ctx))
+	for pod, why := range refused {
+		p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", clip(why.Error()))
+	}
+	began := p.clock.Now()
+	plan, err := pack.Solve(*problem, pack.Options{Stop: func() bool { return p.clock.Since(began) > think }})
+	if err != nil {
+		return true, fmt.Errorf("plan for %d pending pods: %w", len(snapshot.Pending), err)
+	}
+	if len(plan.NewNodes) > 0 || len(plan.Unschedulable) > 0 {
+		log.Info("planned", "pods", len(snapshot.Pending), "newNodes", len(plan.NewNodes), "onExisting", len(plan.Assignments),
+			"unschedulable", len(plan.Unschedulable), "usdPerHour", float64(plan.MicroUSD)/1e6, "took", p.clock.Since(began).String())
+	}
+	pods := podsByKey(snapshot)
+	for _, a := range plan.Assignments {
+		p.state.Nominate(a.Node, p.clock.Now().Add(nominated))
+	}
+	createErr := p.create(ctx, pools, plan.NewNodes, pods)
+	for _, u := range plan.Unschedulable {
+		if pod := pods[u.Pod]; pod != nil {
+			p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", explain(u))
+		}
+	}
+	return len(plan.Unschedulable) > 0, errors.Join(poolErr, createErr)
+}
+
+// wanting reports whether any pod needs a place.
+func wanting(s cluster.Snapshot) bool {
+	if len(s.Pending) > 0 {
+		return true
+	}
+	for _, n := range s.Nodes {
+		if !n.Deleting() {
+			continue
+		}
+		for _, p := range n.Pods {
+			if cluster.Reschedulable(p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func podsByKey(s cluster.Snapshot) map[string]*corev1.Pod {
+	out := map[string]*corev1.Pod{}
+	for _, p := range s.Pending {
+		out[cluster.PodKey(p)] = p
+	}
+	for _, n := range s.Nodes {
+		for _, p := range n.Pods {
+			out[cluster.PodKey(p)] = p
+		}
+	}
+	return out
+}
+
+// pools returns the NodePools that nodes may be opened from. A class whose types
+// can't be listed costs its pools this pass, not the others theirs.
+func (p *Planner) pools(ctx context.Context) ([]cluster.Pool, error) {
+	var list karpenter.NodePoolList
+	if err := p.kube.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("list NodePools: %w", err)
+	}
+	var errs []error
+	var out []cluster.Pool
+	for i := range list.Items {
+		np := &list.Items[i]
+		if np.DeletionTimestamp != nil || np.IsStatic() || !apimeta.IsStatusConditionTrue(np.Status.Conditions, karpenter.ConditionReady) {
+			continue
+		}
+		var class aws.EC2NodeClass
+		if err := p.kube.Get(ctx, client.ObjectKey{Name: np.Spec.Template.Spec.NodeClassRef.Name}, &class); err != nil {
+			errs = append(errs, fmt.Errorf("NodePool %s: %w", np.Name, err))
+			continue
+		}
+		types, err := p.cloud.InstanceTypes(ctx, &class)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("NodePool %s: list instance types: %w", np.Name, err))
+			continue
+		}
+		out = append(out, cluster.Pool{NodePool: np, Types: types})
+	}
+	return out, errors.Join(errs...)
+}
+
+func (p *Planner) namespaces(ctx context.Context) func(*metav1.LabelSelector) ([]string, error) {
+	return func(s *metav1.LabelSelector) ([]string, error) {
+		sel, err := metav1.LabelSelectorAsSelector(s)
+		if err != nil {
+			return nil, err
+		}
+		var list corev1.NamespaceList
+		if err := p.kube.List(ctx, &list, client.MatchingLabelsSelector{Selector: sel}); err != nil {
+			return nil, fmt.Errorf("list namespaces: %w", err)
+		}
+		var out []string
+		for _, n := range list.Items {
+			out = append(out, n.Name)
+		}
+		return out, nil
+	}
+}
+
+// create makes the claims of a plan, several at once: each is a round trip of its
+// own and pods wait for them.
+func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack.NewNode, pods map[string]*corev1.Pod) error {
+	byName := map[string]*karpenter.NodePool{}
+	for _, q := range pools {
+		byName[q.Name] = q.NodePool
+	}
+	errs := make([]error, len(nodes))
+	slots := make(chan struct{}, 16) // the API server's answer takes milliseconds; more gains nothing
+	var wg sync.WaitGroup
+	for i := range nodes {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i], pods)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (p *Planner) createOne(ctx context.Context, pool *karpenter.NodePool, node *pack.NewNode, pods map[string]*corev1.Pod) error {
+	claim := newClaim(pool, node)
+	if err := p.kube.Create(ctx, claim); err != nil {
+		return fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
+	}
+	p.state.SetClaim(claim.DeepCopy())
+	p.state.Nominate(claim.Name, p.clock.Now().Add(nominated))
+	for _, name := range node.Pods {
+		if pod := pods[name]; pod != nil && pod.Spec.NodeName == "" {
+			p.events.Eventf(pod, claim, corev1.EventTypeNormal, "Nominated", "Plan", "Pod should schedule on: nodeclaim/%s", claim.Name)
+		}
+	}
+	return nil
+}
+
+func explain(u pack.Unschedulable) string {
+	var text string
+	for i, r := range u.Reasons {
+		if i > 0 {
+			text += "; "
+		}
+		text += cluster.Explain(r)
+	}
+	return clip(text)
+}
+
+// clip keeps an event's note within the API's bound of 1 KiB.
+func clip(s string) string {
+	if len(s) > 1000 {
+		return s[:1000] + "..."
+	}
+	return s
+}

@@ -1,0 +1,23 @@
+package provision
+
+import (
+	"fmt"
+
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+)
+
+// Setup adds the planner and the NodePool controller to mgr. synced says when the
+// state is complete: a plan made earlier would open nodes that are there already.
+func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, batch Batch) error {
+	p := &Planner{
+		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
+		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: batch,
+	}
+	if err := mgr.Add(p); err != nil {
+		return fmt.Errorf("add planner: %w", err)
+	}
+	return setupPools(mgr, state)
+}
