@@ -169,6 +169,13 @@ type ObjectMeta struct {
 	//
 	// +optional
 	// +mapType=atomic
+	// +kubebuilder:validation:MaxProperties=100
+	// +coppice:values:MaxLength=63
+	// +coppice:values:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['karpenter.sh/capacity-type', 'karpenter.sh/nodepool'] || !k.split('/')[0].endsWith('karpenter.sh'))",message="labels under karpenter.sh other than karpenter.sh/capacity-type are set by the controller"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k in ['karpenter.k8s.aws/capacity-reservation-id', 'karpenter.k8s.aws/capacity-reservation-interruptible', 'karpenter.k8s.aws/capacity-reservation-type', 'karpenter.k8s.aws/ec2nodeclass', 'karpenter.k8s.aws/instance-accelerator-count', 'karpenter.k8s.aws/instance-accelerator-manufacturer', 'karpenter.k8s.aws/instance-accelerator-name', 'karpenter.k8s.aws/instance-capability-flex', 'karpenter.k8s.aws/instance-category', 'karpenter.k8s.aws/instance-cpu', 'karpenter.k8s.aws/instance-cpu-manufacturer', 'karpenter.k8s.aws/instance-cpu-sustained-clock-speed-mhz', 'karpenter.k8s.aws/instance-ebs-bandwidth', 'karpenter.k8s.aws/instance-encryption-in-transit-supported', 'karpenter.k8s.aws/instance-family', 'karpenter.k8s.aws/instance-generation', 'karpenter.k8s.aws/instance-gpu-count', 'karpenter.k8s.aws/instance-gpu-manufacturer', 'karpenter.k8s.aws/instance-gpu-memory', 'karpenter.k8s.aws/instance-gpu-name', 'karpenter.k8s.aws/instance-hypervisor', 'karpenter.k8s.aws/instance-local-nvme', 'karpenter.k8s.aws/instance-memory', 'karpenter.k8s.aws/instance-network-bandwidth', 'karpenter.k8s.aws/instance-size', 'karpenter.k8s.aws/instance-tenancy', 'karpenter.k8s.aws/placement-group-id', 'karpenter.k8s.aws/placement-group-partition'] || !k.split('/')[0].endsWith('karpenter.k8s.aws'))",message="labels under karpenter.k8s.aws other than those of instances are set by the controller"
+	// +kubebuilder:validation:XValidation:rule="!('karpenter.sh/nodepool' in self)",message="the label karpenter.sh/nodepool is set by the controller"
+	// +kubebuilder:validation:XValidation:rule="!('kubernetes.io/hostname' in self)",message="the label kubernetes.io/hostname is set by the kubelet"
 	Labels map[string]string `json:"labels,omitempty"`
 	// Annotations are put on the pool's nodes.
 	//
@@ -198,6 +205,7 @@ type NodeClaimTemplateSpec struct {
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:XValidation:rule="self.key != 'karpenter.sh/nodepool'",message="karpenter.sh/nodepool is the pool itself and can't be required",fieldPath=".key"
 	Requirements []NodeSelectorRequirementWithMinValues `json:"requirements"`
 	// NodeClassRef names the object that holds what is the cloud's own.
 	//
