@@ -85,7 +85,7 @@ type Related struct {
 
 // Finding is one thing to tell an author.
 type Finding struct {
-	Severity Severity `json:"-"`
+	Severity Severity `json:"severity"`
 	// Code is stable across releases and unique to a rule, as in "CUE001".
 	Code string `json:"code"`
 	// Message is one line that says what is wrong, without the position.

@@ -1,0 +1,164 @@
+package diag
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+)
+
+// The subset of SARIF 2.1.0 (OASIS, March 2020) that findings need. Code-scanning
+// services read rules, results, physical and logical locations.
+type (
+	sarifLog struct {
+		Schema  string     `json:"$schema"`
+		Version string     `json:"version"`
+		Runs    []sarifRun `json:"runs"`
+	}
+	sarifRun struct {
+		Tool       sarifTool     `json:"tool"`
+		ColumnKind string        `json:"columnKind"`
+		Results    []sarifResult `json:"results"`
+	}
+	sarifTool struct {
+		Driver sarifDriver `json:"driver"`
+	}
+	sarifDriver struct {
+		Name           string      `json:"name"`
+		Version        string      `json:"version,omitempty"`
+		InformationURI string      `json:"informationUri"`
+		Rules          []sarifRule `json:"rules"`
+	}
+	sarifRule struct {
+		ID string `json:"id"`
+	}
+	sarifResult struct {
+		RuleID           string          `json:"ruleId"`
+		RuleIndex        int             `json:"ruleIndex"`
+		Level            string          `json:"level"`
+		Message          sarifMessage    `json:"message"`
+		Locations        []sarifLocation `json:"locations,omitempty"`
+		RelatedLocations []sarifLocation `json:"relatedLocations,omitempty"`
+	}
+	sarifMessage struct {
+		Text string `json:"text"`
+	}
+	sarifLocation struct {
+		ID       int            `json:"id,omitempty"`
+		Physical *sarifPhysical `json:"physicalLocation,omitempty"`
+		Logical  []sarifLogical `json:"logicalLocations,omitempty"`
+		Message  *sarifMessage  `json:"message,omitempty"`
+	}
+	sarifPhysical struct {
+		Artifact sarifArtifact `json:"artifactLocation"`
+		Region   *sarifRegion  `json:"region,omitempty"`
+	}
+	sarifArtifact struct {
+		URI string `json:"uri"`
+	}
+	sarifRegion struct {
+		StartLine   int `json:"startLine"`
+		StartColumn int `json:"startColumn,omitempty"`
+	}
+	sarifLogical struct {
+		FullyQualifiedName string `json:"fullyQualifiedName"`
+		Kind               string `json:"kind,omitempty"`
+	}
+)
+
+// WriteSARIF prints findings as a SARIF 2.1.0 log of one run of the tool
+// "coppice" in the given version. Columns count characters, as SARIF's consumers
+// expect; src is asked for the lines to count in.
+func WriteSARIF(w io.Writer, l List, version string, src Sources) error {
+	rules := []sarifRule{}
+	for _, f := range l {
+		if !slices.Contains(rules, sarifRule{f.Code}) {
+			rules = append(rules, sarifRule{f.Code})
+		}
+	}
+	slices.SortFunc(rules, func(a, b sarifRule) int { return strings.Compare(a.ID, b.ID) })
+	results := []sarifResult{}
+	for _, f := range l {
+		r := sarifResult{
+			RuleID:    f.Code,
+			RuleIndex: slices.Index(rules, sarifRule{f.Code}),
+			Level:     map[Severity]string{Error: "error", Warning: "warning", Info: "note"}[f.Severity],
+			Message:   sarifMessage{sentence(f)},
+		}
+		here := sarifLocation{Physical: src.physical(f.Pos)}
+		if name := strings.TrimSpace(f.Object + " " + f.Path); name != "" {
+			here.Logical = []sarifLogical{{FullyQualifiedName: name}}
+		}
+		if here.Physical != nil || here.Logical != nil {
+			r.Locations = []sarifLocation{here}
+		}
+		for i, rel := range f.Related {
+			if at := src.physical(rel.Pos); at != nil {
+				r.RelatedLocations = append(r.RelatedLocations, sarifLocation{
+					ID: i + 1, Physical: at, Message: &sarifMessage{rel.Message},
+				})
+			}
+		}
+		results = append(results, r)
+	}
+	return encode(w, sarifLog{
+		Schema:  "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
+		Version: "2.1.0",
+		Runs: []sarifRun{{
+			Tool: sarifTool{sarifDriver{
+				Name: "coppice", Version: version,
+				InformationURI: "https://github.com/coppice-dev/coppice", Rules: rules,
+			}},
+			ColumnKind: "unicodeCodePoints",
+			Results:    results,
+		}},
+	})
+}
+
+func (s Sources) physical(p Position) *sarifPhysical {
+	if !p.IsValid() {
+		return nil
+	}
+	out := &sarifPhysical{Artifact: sarifArtifact{uri(p.File)}}
+	if p.Line > 0 {
+		out.Region = &sarifRegion{StartLine: p.Line, StartColumn: p.Col}
+		if line, ok := s.line(p.File, p.Line); ok && p.Col > 1 && p.Col <= len(line)+1 {
+			out.Region.StartColumn = 1 + len([]rune(line[:p.Col-1]))
+		}
+	}
+	return out
+}
+
+// uri escapes a relative file name as a URI reference.
+func uri(file string) string {
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(file) {
+		switch c := file[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("-._~/@+=,", c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}
+
+// sentence is a finding's message with what to do about it, for formats that
+// have one text.
+func sentence(f Finding) string {
+	text := f.Message
+	if about := strings.TrimSpace(f.Object + " " + f.Path); about != "" {
+		text = about + ": " + text
+	}
+	return cmp.Or(strings.TrimSuffix(text+". "+upperFirst(f.Help), ". "), text)
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
