@@ -25,7 +25,7 @@ type evaluator struct {
 func (e *evaluator) objects(v cue.Value) ([]Object, diag.List) {
 	var objects []Object
 	findings := e.otherFields(v)
-	for _, k := range kinds() {
+	for _, k := range declarable() {
 		group := v.LookupPath(cue.ParsePath(k.field))
 		if !group.Exists() {
 			continue
@@ -54,7 +54,7 @@ func (e *evaluator) objects(v cue.Value) ([]Object, diag.List) {
 // nodePools would otherwise declare nothing at all.
 func (e *evaluator) otherFields(v cue.Value) diag.List {
 	var known []string
-	for _, k := range kinds() {
+	for _, k := range declarable() {
 		known = append(known, k.field)
 	}
 	var findings diag.List

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"slices"
+
 	"cuelang.org/go/cue"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -16,19 +18,28 @@ type kind struct {
 
 func (k kind) path() cue.Path { return cue.MakePath(cue.Def(k.def)) }
 
-// kinds lists what a cluster's package can hold, in the order in which objects
-// are applied: what is referred to comes before what refers to it.
+// kinds lists the kinds that there are schemas for, in the order in which
+// objects are applied: what is referred to comes before what refers to it. Those
+// without a field can't be declared in a cluster's package, only in manifests.
 func kinds() []kind {
-	return []kind{
-		{
-			field: "nodeClasses",
-			gvk:   schema.GroupVersionKind{Group: "karpenter.k8s.aws", Version: "v1", Kind: "EC2NodeClass"},
-			pkg:   "coppice.dev/schemas/aws/v1", def: "EC2NodeClass",
-		},
-		{
-			field: "nodePools",
-			gvk:   schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodePool"},
-			pkg:   "coppice.dev/schemas/karpenter/v1", def: "NodePool",
-		},
+	const (
+		awsPkg       = schemaModule + "/aws/v1"
+		karpenterPkg = schemaModule + "/karpenter/v1"
+	)
+	gvk := func(group, version, kind string) schema.GroupVersionKind {
+		return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
 	}
+	return []kind{
+		{field: "nodeClasses", gvk: gvk("karpenter.k8s.aws", "v1", "EC2NodeClass"), pkg: awsPkg, def: "EC2NodeClass"},
+		{field: "nodePools", gvk: gvk("karpenter.sh", "v1", "NodePool"), pkg: karpenterPkg, def: "NodePool"},
+		{field: "nodeOverlays", gvk: gvk("karpenter.sh", "v1alpha1", "NodeOverlay"), pkg: schemaModule + "/karpenter/v1alpha1", def: "NodeOverlay"},
+		{field: "capacityBuffers", gvk: gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer"), pkg: schemaModule + "/autoscaling/v1beta1", def: "CapacityBuffer"},
+		{gvk: gvk("karpenter.sh", "v1", "NodeClaim"), pkg: karpenterPkg, def: "NodeClaim"},
+		{gvk: gvk("coppice.dev", "v1alpha1", "NodeSource"), pkg: schemaModule + "/coppice/v1alpha1", def: "NodeSource"},
+	}
+}
+
+// declarable lists the kinds that a cluster's package can declare.
+func declarable() []kind {
+	return slices.DeleteFunc(kinds(), func(k kind) bool { return k.field == "" })
 }

@@ -5,17 +5,26 @@ import (
 	"io/fs"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/schemas"
 )
 
+// Render evaluates the package of a cluster and checks its objects against the
+// CUE schemas. cluster "" stands for the only cluster of the tree. The bundle holds
+// the objects as far as they could be evaluated; it must only be applied if no
+// finding is an error.
+func Render(fsys fs.FS, cluster string) (Bundle, diag.List) {
+	return renderWith(schemas.CUE(), fsys, cluster)
+}
+
 // renderWith is Render with the schemas' files as an argument.
-func renderWith(schemas, fsys fs.FS, cluster string) (Bundle, diag.List) {
+func renderWith(definitions, fsys fs.FS, cluster string) (Bundle, diag.List) {
 	dir, name, findings := clusterDir(fsys, cluster)
 	if findings != nil {
 		return Bundle{Cluster: cluster}, findings
 	}
 	bundle := Bundle{Cluster: name}
 	t := newTree(fsys)
-	if findings := t.mountModules(schemas); findings != nil {
+	if findings := t.mountModules(definitions); findings != nil {
 		return bundle, findings.Sorted()
 	}
 	v, findings := t.loadPackage(newContext(), dir)
@@ -28,7 +37,7 @@ func renderWith(schemas, fsys fs.FS, cluster string) (Bundle, diag.List) {
 	sortObjects(objects)
 	bundle.Objects = objects
 
-	c, err := newChecker(schemas)
+	c, err := newChecker(definitions)
 	if err != nil {
 		return bundle, append(findings, diag.Finding{Code: CodeModule, Message: fmt.Sprintf("the schemas of this binary don't compile: %v", err)})
 	}

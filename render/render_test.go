@@ -90,7 +90,7 @@ func TestTrees(t *testing.T) {
 			if cluster == first {
 				cluster = ""
 			}
-			bundle, findings := renderWith(os.DirFS("testdata/schemas"), archiveFS(a), cluster)
+			bundle, findings := Render(archiveFS(a), cluster)
 			golden(t, a, path, "want/diag", describe(findings))
 			_ = bundle
 		})
