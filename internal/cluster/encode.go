@@ -59,8 +59,11 @@ func (e *Encoder) Encode(s Snapshot, pools []Pool, namespaces func(*metav1.Label
 		addPod(p, "")
 	}
 	for _, n := range s.Nodes {
+		node := e.node(n, byPool[n.Pool()])
 		if pool := n.Pool(); pool != "" {
-			usage[pool] = plus(usage[pool], Resources(n.Capacity()))
+			// A node on its way out counts against its pool until it is gone: it
+			// still costs.
+			usage[pool] = plus(usage[pool], node.Capacity)
 		}
 		if n.Deleting() {
 			for _, p := range n.Pods {
@@ -70,7 +73,7 @@ func (e *Encoder) Encode(s Snapshot, pools []Pool, namespaces func(*metav1.Label
 			}
 			continue
 		}
-		out.Nodes = append(out.Nodes, e.node(n, byPool[n.Pool()]))
+		out.Nodes = append(out.Nodes, node)
 		for _, p := range n.Pods {
 			addPod(p, n.Name())
 		}
