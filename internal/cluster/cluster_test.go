@@ -287,7 +287,7 @@ func TestEncode(t *testing.T) {
 		Nodes: []Node{
 			{Claim: claim("going", func(c *karpenter.NodeClaim) {
 				c.DeletionTimestamp = &metav1.Time{Time: now}
-				c.Status.Capacity = cores("2")
+				c.Status.ProviderID, c.Status.Capacity = "aws:///z1/i-1", cores("2")
 			}), Pods: []*corev1.Pod{pod("moves", on("going")), pod("goes-with-it", on("going"), owned("apps/v1", "DaemonSet"))}},
 			{Claim: claim("unlaunched", func(c *karpenter.NodeClaim) {
 				c.Spec.Requirements = []karpenter.NodeSelectorRequirementWithMinValues{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"m5.large", "m5.xlarge"}}}
