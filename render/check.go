@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -208,7 +209,14 @@ func leafMessage(data any, err error) string {
 	_, bound, ok := strings.Cut(first, "(out of bound ")
 	switch bound = strings.TrimSuffix(bound, ")"); {
 	case ok && strings.HasPrefix(bound, "=~"):
-		return fmt.Sprintf("%s doesn't match the pattern %s", shown, strings.Trim(strings.TrimPrefix(bound, "=~"), `"`))
+		pattern := strings.TrimPrefix(bound, "=~")
+		if text, err := strconv.Unquote(pattern); err == nil {
+			pattern = text
+		}
+		if meaning := patternMeaning(pattern); meaning != "" {
+			return fmt.Sprintf("%s is not %s", shown, meaning)
+		}
+		return fmt.Sprintf("%s doesn't match the pattern %s", shown, pattern)
 	case ok:
 		return fmt.Sprintf("%s is out of bounds, it must be %s", shown, bound)
 	case first == "":
@@ -232,7 +240,7 @@ func (r *review) whole(s *shape) {
 		r.report(s, CodeConstraint, r.object.Position(path...), path, oneLine(fmt.Sprintf(format, args...)), "")
 		if p := e.Position(); p.IsValid() {
 			f := &r.findings[len(r.findings)-1]
-			f.Related[0].Pos = diag.Position{File: schemaModule + p.Filename(), Line: p.Line(), Col: p.Column()}
+			f.Related[0].Pos = diag.Position{File: SchemaModule + p.Filename(), Line: p.Line(), Col: p.Column()}
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (t *tree) loadFindings(err error) diag.List {
 			strings.Contains(f.Message, "cannot find module"), strings.Contains(f.Message, "isn't vendored"):
 			f.Code = CodeImport
 			f.Message = strings.TrimPrefix(f.Message, "import failed: ")
-			f.Help = "import a folder of this tree, a package of " + schemaModule + ", or one that is vendored under cue.mod/pkg"
+			f.Help = "import a folder of this tree, a package of " + SchemaModule + ", or one that is vendored under cue.mod/pkg"
 		case strings.HasPrefix(f.Message, "imported and not used"):
 			f.Help = "remove the import"
 		case strings.HasPrefix(f.Message, "reference ") && strings.HasSuffix(f.Message, "not found"):

@@ -23,8 +23,8 @@ func (k kind) path() cue.Path { return cue.MakePath(cue.Def(k.def)) }
 // without a field can't be declared in a cluster's package, only in manifests.
 func kinds() []kind {
 	const (
-		awsPkg       = schemaModule + "/aws/v1"
-		karpenterPkg = schemaModule + "/karpenter/v1"
+		awsPkg       = SchemaModule + "/aws/v1"
+		karpenterPkg = SchemaModule + "/karpenter/v1"
 	)
 	gvk := func(group, version, kind string) schema.GroupVersionKind {
 		return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
@@ -32,10 +32,10 @@ func kinds() []kind {
 	return []kind{
 		{field: "nodeClasses", gvk: gvk("karpenter.k8s.aws", "v1", "EC2NodeClass"), pkg: awsPkg, def: "EC2NodeClass"},
 		{field: "nodePools", gvk: gvk("karpenter.sh", "v1", "NodePool"), pkg: karpenterPkg, def: "NodePool"},
-		{field: "nodeOverlays", gvk: gvk("karpenter.sh", "v1alpha1", "NodeOverlay"), pkg: schemaModule + "/karpenter/v1alpha1", def: "NodeOverlay"},
-		{field: "capacityBuffers", gvk: gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer"), pkg: schemaModule + "/autoscaling/v1beta1", def: "CapacityBuffer"},
+		{field: "nodeOverlays", gvk: gvk("karpenter.sh", "v1alpha1", "NodeOverlay"), pkg: SchemaModule + "/karpenter/v1alpha1", def: "NodeOverlay"},
+		{field: "capacityBuffers", gvk: gvk("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer"), pkg: SchemaModule + "/autoscaling/v1beta1", def: "CapacityBuffer"},
 		{gvk: gvk("karpenter.sh", "v1", "NodeClaim"), pkg: karpenterPkg, def: "NodeClaim"},
-		{gvk: gvk("coppice.dev", "v1alpha1", "NodeSource"), pkg: schemaModule + "/coppice/v1alpha1", def: "NodeSource"},
+		{gvk: gvk("coppice.dev", "v1alpha1", "NodeSource"), pkg: SchemaModule + "/coppice/v1alpha1", def: "NodeSource"},
 	}
 }
 

@@ -109,7 +109,7 @@ func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, diag.List) 
 		Env:      []string{},
 		ParseFile: func(name string, src any, cfg parser.Config) (*ast.File, error) {
 			f, err := parser.ParseFile(name, src, cfg)
-			if f != nil && strings.HasPrefix(name, "/"+mountRoot+"/"+schemaModule+"/") {
+			if f != nil && strings.HasPrefix(name, "/"+mountRoot+"/"+SchemaModule+"/") {
 				openSchemas(f)
 			}
 			return f, err

@@ -14,19 +14,22 @@ import (
 	"cuelang.org/go/mod/module"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/schemas"
 )
 
 const (
 	// languageVersion is the CUE language version of modules that come with the
 	// binary, and of trees that state none: the version that this binary evaluates.
 	languageVersion = "v0.17.0"
-	// schemaModule is the module that the schemas are imported from.
-	schemaModule = "coppice.dev/schemas"
 	// mountVersion is the version under which a mounted module is known to
 	// CUE's loader when the author's module file doesn't name one.
 	mountVersion = "v0.0.1"
 	moduleFile   = "cue.mod/module.cue"
 )
+
+// SchemaModule is the CUE module that the schemas are imported from. Positions in
+// it begin with this path; its files stand in the binary, not in any tree.
+const SchemaModule = schemas.CUEModule
 
 // mountModules makes the schemas and everything vendored below cue.mod/pkg,
 // cue.mod/gen and cue.mod/usr importable, and tells CUE's loader so through a
@@ -35,7 +38,7 @@ const (
 // The loader can read such folders itself, but not yet from an fs.FS (v0.17.1:
 // "cannot get absolute path for FS"), and it would ask a registry for modules
 // that the module file doesn't list.
-func (t *tree) mountModules(schemas fs.FS) diag.List {
+func (t *tree) mountModules(definitions fs.FS) diag.List {
 	if _, err := fs.Stat(t.base, "cue.mod/local-module.cue"); err == nil {
 		return diag.List{{
 			Code:    CodeModule,
@@ -48,7 +51,7 @@ func (t *tree) mountModules(schemas fs.FS) diag.List {
 	if findings != nil {
 		return findings
 	}
-	t.mounts = append(t.mounts, mount{module: schemaModule, layers: []fs.FS{schemas}, origins: []string{schemaModule}})
+	t.mounts = append(t.mounts, mount{module: SchemaModule, layers: []fs.FS{definitions}, origins: []string{SchemaModule}})
 	t.mountVendored()
 
 	versions := map[string]string{}
@@ -118,7 +121,7 @@ func (t *tree) mountVendored() {
 		}
 	}
 	for _, domain := range sortedKeys(byDomain) {
-		if domain != path.Dir(schemaModule) {
+		if domain != path.Dir(SchemaModule) {
 			t.mounts = append(t.mounts, *byDomain[domain])
 		}
 	}

@@ -51,18 +51,18 @@ type leafKey struct {
 }
 
 // newChecker compiles the definitions of all kinds from the schemas' files.
-func newChecker(schemas fs.FS) (*checker, error) {
+func newChecker(definitions fs.FS) (*checker, error) {
 	c := &checker{ctx: newContext(), shapes: map[string]*shape{}, leaves: map[leafKey]string{}}
-	t := newTree(schemas)
-	if _, err := fs.Stat(schemas, moduleFile); err != nil {
-		m := mount{module: schemaModule}
+	t := newTree(definitions)
+	if _, err := fs.Stat(definitions, moduleFile); err != nil {
+		m := mount{module: SchemaModule}
 		t.replaced[moduleFile] = m.moduleFile()
 	}
 	packages := map[string]cue.Value{}
 	for _, k := range kinds() {
 		pkg, ok := packages[k.pkg]
 		if !ok {
-			dir := "./" + strings.TrimPrefix(k.pkg, schemaModule+"/")
+			dir := "./" + strings.TrimPrefix(k.pkg, SchemaModule+"/")
 			inst := load.Instances([]string{dir}, &load.Config{FS: t, Dir: "/", Registry: mountRegistry{t}, Env: []string{}})[0]
 			if inst.Err != nil {
 				return nil, inst.Err
@@ -168,7 +168,7 @@ func schemaPosition(v cue.Value) diag.Position {
 		return diag.Position{}
 	}
 	return diag.Position{
-		File: path.Join(schemaModule, strings.TrimPrefix(pos.Filename(), "/")),
+		File: path.Join(SchemaModule, strings.TrimPrefix(pos.Filename(), "/")),
 		Line: pos.Line(), Col: pos.Column(),
 	}
 }
