@@ -72,8 +72,14 @@ func (o Object) KeyPosition(path ...any) diag.Position {
 	return o.Position(path...)
 }
 
-// ID names the object for people, as in "NodePool/general".
-func (o Object) ID() string { return o.GVK.Kind + "/" + o.Name }
+// ID names the object for people, as in "NodePool/general". An object that
+// lacks a name is known by its kind alone.
+func (o Object) ID() string {
+	if o.Name == "" {
+		return o.GVK.Kind
+	}
+	return o.GVK.Kind + "/" + o.Name
+}
 
 // Find returns the object of that kind and name.
 func (b Bundle) Find(kind, name string) (Object, bool) {

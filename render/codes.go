@@ -3,7 +3,7 @@ package render
 // The codes of this package's findings. They are stable: a code is never given
 // to another rule.
 const (
-	// CodeSyntax marks text that isn't CUE (or YAML), or that doesn't compile.
+	// CodeSyntax marks text that isn't CUE, or that doesn't compile.
 	CodeSyntax = "CUE001"
 	// CodeImport marks an import that can't be resolved.
 	CodeImport = "CUE002"
@@ -13,6 +13,11 @@ const (
 	CodeIncomplete = "CUE004"
 	// CodeModule marks a cue.mod that can't be used.
 	CodeModule = "CUE005"
+
+	// CodeYAML marks text that isn't YAML, or YAML that no JSON can stand for.
+	CodeYAML = "YAML001"
+	// CodeYAMLDuplicate marks a field that is set twice.
+	CodeYAMLDuplicate = "YAML002"
 
 	// CodeTree marks a file or folder that is refused or can't be read.
 	CodeTree = "TREE001"

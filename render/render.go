@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"io/fs"
 
 	"github.com/coppice-dev/coppice/internal/diag"
@@ -39,7 +38,7 @@ func renderWith(definitions, fsys fs.FS, cluster string) (Bundle, diag.List) {
 
 	c, err := newChecker(definitions)
 	if err != nil {
-		return bundle, append(findings, diag.Finding{Code: CodeModule, Message: fmt.Sprintf("the schemas of this binary don't compile: %v", err)})
+		return bundle, append(findings, brokenSchemas(err))
 	}
 	for _, o := range objects {
 		findings = append(findings, c.check(o)...)

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/schemas"
+	"github.com/coppice-dev/coppice/schemas/admission"
 )
 
 // archiveFS turns the files of an archive, other than those below want/, into a tree.
@@ -79,6 +82,7 @@ func TestTrees(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no archives: %v", err)
 	}
+	judge := newJudge(t)
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			a, err := txtar.ParseFile(path)
@@ -90,9 +94,48 @@ func TestTrees(t *testing.T) {
 			if cluster == first {
 				cluster = ""
 			}
-			bundle, findings := Render(archiveFS(a), cluster)
+			bundle, findings := Check(archiveFS(a), cluster, judge)
 			golden(t, a, path, "want/diag", describe(findings))
-			_ = bundle
+			if findings.HasErrors() {
+				return
+			}
+			text, err := bundle.YAML()
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, a, path, "want/objects", string(text))
+		})
+	}
+}
+
+func newJudge(t testing.TB) *admission.Judge {
+	t.Helper()
+	j, err := admission.New(schemas.CRDs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// TestManifests vets every archive of testdata/manifests: its file in.yaml.
+func TestManifests(t *testing.T) {
+	paths, err := filepath.Glob("testdata/manifests/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no archives: %v", err)
+	}
+	judge := newJudge(t)
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := fs.ReadFile(archiveFS(a), "in.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			bundle, findings := Manifest("in.yaml", text)
+			golden(t, a, path, "want/diag", describe(Merge(findings, Validate(bundle, judge))))
 		})
 	}
 }

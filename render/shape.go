@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"io/fs"
 	"path"
 	"strings"
@@ -91,6 +92,7 @@ func compileShape(v cue.Value) *shape {
 	case cue.ListKind:
 		if items := v.LookupPath(cue.MakePath(cue.AnyIndex)); items.Exists() {
 			s.items = compileShape(items)
+			s.items.doc = cmp.Or(s.items.doc, s.doc)
 		}
 		op, _ := v.Expr()
 		s.constrained = op != cue.NoOp
@@ -125,6 +127,7 @@ func (s *shape) compileFields() {
 	}
 	if other := s.value.LookupPath(cue.MakePath(cue.AnyString)); other.Exists() {
 		s.other = compileShape(other)
+		s.other.doc = cmp.Or(s.other.doc, s.doc)
 	}
 	s.open = s.other == nil && s.value.Allows(cue.Str("any-name-at-all"))
 }

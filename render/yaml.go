@@ -70,7 +70,7 @@ func (r *yamlReader) document(doc lineRange) {
 			}
 		}
 		r.findings = append(r.findings, diag.Finding{
-			Code: CodeSyntax, Message: message,
+			Code: CodeYAML, Message: message,
 			Pos:  diag.Position{File: r.file, Line: line, Col: 1 + indentOf(r.lines[line-1])},
 			Help: "correct the YAML; nothing of this document was checked",
 		})
@@ -88,7 +88,7 @@ func indentOf(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " "
 func (r *yamlReader) top(n *yaml.Node) {
 	n = resolveAlias(n)
 	if n.Kind == yaml.MappingNode && scalarField(n, "apiVersion") == "v1" && scalarField(n, "kind") == "List" {
-		if items := field(n, "items"); items != nil && items.Kind == yaml.SequenceNode {
+		if items := mappingField(n, "items"); items != nil && items.Kind == yaml.SequenceNode {
 			for _, item := range items.Content {
 				r.top(item)
 			}
@@ -106,7 +106,7 @@ func (r *yamlReader) top(n *yaml.Node) {
 		GVK:    schema.FromAPIVersionAndKind(scalarField(n, "apiVersion"), scalarField(n, "kind")),
 		places: map[string]place{"": {value: r.position(n)}},
 	}
-	if meta := field(n, "metadata"); meta != nil {
+	if meta := mappingField(n, "metadata"); meta != nil {
 		r.object.Name = scalarField(meta, "name")
 	}
 	for _, name := range []string{"apiVersion", "kind"} {
@@ -125,7 +125,7 @@ func (r *yamlReader) value(n *yaml.Node, path []any) any {
 	n = resolveAlias(n)
 	if r.nodes++; r.nodes > maxYAMLNodes {
 		if r.nodes == maxYAMLNodes+1 {
-			r.fail(CodeSyntax, r.position(n), "", fmt.Sprintf("the file expands to more than %d values", maxYAMLNodes), "write it without nested aliases")
+			r.fail(CodeYAML, r.position(n), "", fmt.Sprintf("the file expands to more than %d values", maxYAMLNodes), "write it without nested aliases")
 		}
 		return nil
 	}
@@ -143,7 +143,7 @@ func (r *yamlReader) value(n *yaml.Node, path []any) any {
 	}
 	x, err := scalarOf(n)
 	if err != nil {
-		r.fail(CodeType, r.position(n), PathString(path), oneLine(err.Error()), "quote it if it is meant as a string")
+		r.fail(CodeYAML, r.position(n), PathString(path), oneLine(err.Error()), "quote it if it is meant as a string")
 	}
 	return x
 }
@@ -158,12 +158,12 @@ func (r *yamlReader) mapping(n *yaml.Node, path []any) any {
 			continue
 		}
 		if key.Kind != yaml.ScalarNode {
-			r.fail(CodeType, r.position(key), PathString(path), "a field's name must be a string", "write a plain name")
+			r.fail(CodeYAML, r.position(key), PathString(path), "a field's name must be a string", "write a plain name")
 			continue
 		}
 		p := child(path, key.Value)
 		if first, ok := r.object.places[pathKey(p)]; ok {
-			r.fail(CodeConflict, r.position(key), PathString(p), fmt.Sprintf("the field %s is set twice", key.Value), "keep one of them")
+			r.fail(CodeYAMLDuplicate, r.position(key), PathString(p), fmt.Sprintf("the field %s is set twice", key.Value), "keep one of them")
 			r.findings[len(r.findings)-1].Related = []diag.Related{{Pos: first.key, Message: "set here first"}}
 			continue
 		}
@@ -240,7 +240,7 @@ func resolveAlias(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-func field(n *yaml.Node, name string) *yaml.Node {
+func mappingField(n *yaml.Node, name string) *yaml.Node {
 	n = resolveAlias(n)
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -254,7 +254,7 @@ func field(n *yaml.Node, name string) *yaml.Node {
 }
 
 func scalarField(n *yaml.Node, name string) string {
-	if f := field(n, name); f != nil && f.Kind == yaml.ScalarNode {
+	if f := mappingField(n, name); f != nil && f.Kind == yaml.ScalarNode {
 		return f.Value
 	}
 	return ""

@@ -1,0 +1,334 @@
+package render
+
+import (
+	"io/fs"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/schemas"
+	"github.com/coppice-dev/coppice/schemas/admission"
+)
+
+// Live gives the object that a cluster has in place of one from a bundle, or
+// nil. Rules about changes are judged against it.
+type Live func(Object) map[string]any
+
+// Validate judges every object of a bundle as an API server would on creating it:
+// by the CRD's schema, its list types and its CEL rules. A field that a server would
+// drop silently is an error here. Positions are the author's. Objects of kinds that
+// the judge doesn't know are passed over.
+func Validate(b Bundle, j *admission.Judge) diag.List {
+	return ValidateChange(b, j, nil)
+}
+
+// ValidateChange is Validate for objects that may exist already: those that live
+// returns are judged as changes.
+func ValidateChange(b Bundle, j *admission.Judge, live Live) diag.List {
+	// The schemas are only needed to explain faults, and take a while to compile.
+	shapes := sync.OnceValue(func() *checker {
+		c, err := newChecker(schemas.CUE())
+		if err != nil {
+			return &checker{}
+		}
+		return c
+	})
+	var findings diag.List
+	for _, o := range b.Objects {
+		if !known(o) {
+			continue
+		}
+		var old map[string]any
+		if live != nil {
+			old = live(o)
+		}
+		if verdict := j.Check(o.Value, old); len(verdict.Violations) > 0 || len(verdict.Pruned) > 0 {
+			findings = append(findings, explain(o, verdict, j, old, shapes())...)
+		}
+	}
+	return findings.Sorted()
+}
+
+// Check renders a cluster and validates the result, reporting each fault once.
+func Check(fsys fs.FS, cluster string, j *admission.Judge) (Bundle, diag.List) {
+	b, findings := Render(fsys, cluster)
+	return b, Merge(findings, Validate(b, j))
+}
+
+// Merge joins what Render and Validate found. Where both found fault with one
+// field, the schema's finding stays, which knows more about the author's text;
+// findings of CEL rules always stay.
+func Merge(rendered, validated diag.List) diag.List {
+	type place struct{ object, path string }
+	faulty := map[place]bool{}
+	for _, f := range rendered {
+		if f.Severity == diag.Error {
+			faulty[place{f.Object, f.Path}] = true
+		}
+	}
+	out := slices.Clone(rendered)
+	for _, f := range validated {
+		if f.Code == CodeRule || !faulty[place{f.Object, f.Path}] {
+			out = append(out, f)
+		}
+	}
+	return out.Sorted()
+}
+
+func known(o Object) bool {
+	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.gvk == o.GVK })
+}
+
+// explain turns an API server's verdict on an object into findings.
+func explain(o Object, verdict admission.Verdict, j *admission.Judge, old map[string]any, c *checker) diag.List {
+	root := c.shapes[o.GVK.String()]
+	paths := notations(o.Value)
+	var findings diag.List
+	report := func(v admission.Violation) {
+		for n := range v.Path {
+			if o.broken[pathKey(v.Path[:n+1])] {
+				return
+			}
+		}
+		findings = append(findings, root.annotate(finding(o, v)))
+	}
+	for _, v := range verdict.Violations {
+		report(located(v, paths))
+	}
+	// A server doesn't ask its rules about an object that breaks the schema. With
+	// the faulty values repaired, the rules can be asked about the rest.
+	if repaired, changed := repair(o.Value, verdict.Violations, root); len(changed) > 0 {
+		for _, v := range j.Check(repaired, old).Violations {
+			if isRule(v) && !slices.ContainsFunc(changed, func(c []any) bool { return concerns(v, c) }) &&
+				!slices.ContainsFunc(verdict.Violations, func(w admission.Violation) bool { return slices.Equal(v.Path, w.Path) && v.Message == w.Message }) {
+				report(v)
+			}
+		}
+	}
+	for _, text := range verdict.Pruned {
+		path, ok := paths[text]
+		if !ok || o.broken[pathKey(path)] {
+			continue
+		}
+		findings = append(findings, diag.Finding{
+			Code:    CodePruned,
+			Message: where(o, path[:len(path)-1]) + " has no field " + last(path),
+			Pos:     o.KeyPosition(path...),
+			Object:  o.ID(), Path: PathString(path),
+			Help: "remove it: the API server would drop it without a word",
+		})
+	}
+	return findings
+}
+
+// located gives a violation the path that the OpenAPI validator wrote into its
+// message instead, as it does where none of several schemas fits.
+func located(v admission.Violation, paths map[string][]any) admission.Violation {
+	if len(v.Path) > 0 || !strings.HasPrefix(v.Message, `"`) {
+		return v
+	}
+	text, rest, ok := strings.Cut(v.Message[1:], `" `)
+	if path := paths[text]; ok && path != nil {
+		v.Path, v.Message = path, rest
+	}
+	return v
+}
+
+func finding(o Object, v admission.Violation) diag.Finding {
+	f := diag.Finding{
+		Code:    CodeAPI,
+		Message: v.Message,
+		Pos:     o.Position(v.Path...),
+		Object:  o.ID(), Path: PathString(v.Path),
+	}
+	switch {
+	case isRule(v):
+		f.Code = CodeRule
+	case v.Kind == string(field.ErrorTypeRequired):
+		f.Message = PathString(v.Path) + " is missing"
+		f.Help = "add it"
+	}
+	return f
+}
+
+// isRule reports whether a violation comes from a CEL rule. The schema's own
+// checks word their messages as "should be …", and metadata has no rules.
+func isRule(v admission.Violation) bool {
+	return v.Kind == string(field.ErrorTypeInvalid) && !strings.Contains(v.Message, "should ") &&
+		!strings.Contains(v.Message, "must validate") && (len(v.Path) == 0 || v.Path[0] != "metadata")
+}
+
+// repair copies an object without the values that violations name as being of the
+// wrong type, size or choice, and with something in place of what is missing. It
+// returns the paths of what it changed.
+func repair(obj map[string]any, violations []admission.Violation, root *shape) (map[string]any, [][]any) {
+	var cut, missing [][]any
+	for _, v := range violations {
+		switch field.ErrorType(v.Kind) {
+		case field.ErrorTypeNotSupported, field.ErrorTypeTypeInvalid, field.ErrorTypeTooLong, field.ErrorTypeTooMany:
+			if len(v.Path) > 1 {
+				cut = append(cut, v.Path)
+			}
+		case field.ErrorTypeRequired:
+			if len(v.Path) > 1 {
+				missing = append(missing, v.Path)
+			}
+		}
+	}
+	var visit func(v any, path []any) any
+	visit = func(v any, path []any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			out := make(map[string]any, len(v))
+			for name, x := range v {
+				if p := child(path, name); !containsPath(cut, p) {
+					out[name] = visit(x, p)
+				}
+			}
+			for _, p := range missing {
+				if name, ok := p[len(p)-1].(string); ok && slices.Equal(p[:len(p)-1], path) {
+					out[name] = root.at(PathString(p)).sample()
+				}
+			}
+			return out
+		case []any:
+			out := make([]any, len(v))
+			for i, x := range v {
+				// Leaving an element out would renumber the others.
+				if p := child(path, i); containsPath(cut, p) {
+					out[i] = root.at(PathString(p)).sample()
+				} else {
+					out[i] = visit(x, p)
+				}
+			}
+			return out
+		}
+		return v
+	}
+	return visit(obj, nil).(map[string]any), append(cut, missing...)
+}
+
+func containsPath(paths [][]any, p []any) bool {
+	return slices.ContainsFunc(paths, func(q []any) bool { return slices.Equal(p, q) })
+}
+
+// sample returns a value that the shape's kind and choices allow.
+func (s *shape) sample() any {
+	switch {
+	case s == nil:
+		return nil
+	case len(s.enum) > 0:
+		return s.enum[0]
+	case s.kind == cue.StructKind:
+		out := map[string]any{}
+		for _, name := range s.required {
+			out[name] = s.fields[name].sample()
+		}
+		return out
+	case s.kind == cue.ListKind:
+		return []any{}
+	case s.kind&cue.StringKind != 0:
+		return "x"
+	case s.kind&cue.IntKind != 0:
+		return int64(1)
+	case s.kind&cue.BoolKind != 0:
+		return false
+	}
+	return nil
+}
+
+// concerns reports whether a rule's verdict may be due to the repair at path: it
+// is about that value or a part of it, or about something around it and names the
+// field, as all messages of our rules do with fields that they depend on.
+func concerns(v admission.Violation, path []any) bool {
+	if len(v.Path) >= len(path) {
+		return slices.Equal(v.Path[:len(path)], path)
+	}
+	if !slices.Equal(path[:len(v.Path)], v.Path) {
+		return false
+	}
+	return slices.ContainsFunc(path[len(v.Path):], func(e any) bool {
+		name, ok := e.(string)
+		return ok && strings.Contains(v.Message, name)
+	})
+}
+
+// notations maps the API machinery's notation of every path in an object to
+// the path. The notation doesn't quote names, so that it can't simply be parsed.
+func notations(obj map[string]any) map[string][]any {
+	out := map[string][]any{}
+	var visit func(v any, path []any, text string)
+	visit = func(v any, path []any, text string) {
+		if text != "" {
+			out[text] = path
+		}
+		switch v := v.(type) {
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				visit(v[name], child(path, name), strings.TrimPrefix(text+"."+name, "."))
+			}
+		case []any:
+			for i, x := range v {
+				visit(x, child(path, i), text+"["+strconv.Itoa(i)+"]")
+			}
+		}
+	}
+	visit(obj, nil, "")
+	return out
+}
+
+// annotate adds to a finding where the schema declares the field and, if it says
+// nothing about what to do, what the field is.
+func (s *shape) annotate(f diag.Finding) diag.Finding {
+	at := s.at(f.Path)
+	if at == nil {
+		return f
+	}
+	if at.pos.IsValid() {
+		f.Related = []diag.Related{{Pos: at.pos, Message: "the schema declares it here"}}
+	}
+	if f.Help == "" {
+		f.Help = at.help()
+	}
+	return f
+}
+
+// at follows a path, as PathString formats it, into a shape as far as it goes.
+func (s *shape) at(path string) *shape {
+	for s != nil && path != "" {
+		next, rest := s, ""
+		switch {
+		case strings.HasPrefix(path, "["):
+			var inner string
+			inner, rest, _ = strings.Cut(path[1:], "]")
+			next = s.items
+			if name, err := strconv.Unquote(inner); err == nil {
+				next = s.field(name)
+			}
+		default:
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			next, rest = s.field(path[:end]), path[end:]
+		}
+		if next == nil {
+			return s
+		}
+		s, path = next, strings.TrimPrefix(rest, ".")
+	}
+	return s
+}
+
+func (s *shape) field(name string) *shape {
+	if f := s.fields[name]; f != nil {
+		return f
+	}
+	return s.other
+}
