@@ -76,7 +76,7 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 	}
 	got, err := r.cloud.Launch(ctx, cloud.LaunchRequest{
 		Claim: claim, Class: class, Token: string(claim.UID), Types: types,
-		Labels: kubeletLabels(claim), Taints: claim.Spec.Taints, StartupTaints: claim.Spec.StartupTaints,
+		Labels: kubeletLabels(claim, class), Taints: claim.Spec.Taints, StartupTaints: claim.Spec.StartupTaints,
 	})
 	if err == nil {
 		r.launched.Store(claim.UID, got)
@@ -85,11 +85,16 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 }
 
 // kubeletLabels are what the Node registers with: the claim's labels, which hold
-// the pool's name and the template's labels.
-func kubeletLabels(claim *karpenter.NodeClaim) map[string]string {
+// the pool's name and the template's labels. A kubelet whose user data is ours is
+// also told its taints, and says so; one with a custom image knows only what its
+// author wrote.
+func kubeletLabels(claim *karpenter.NodeClaim, class *aws.EC2NodeClass) map[string]string {
 	out := maps.Clone(claim.Labels)
 	if out == nil {
 		out = map[string]string{}
+	}
+	if class.AMIFamily() != aws.AMIFamilyCustom {
+		out[karpenter.LabelDoNotSyncTaints] = "true"
 	}
 	return out
 }
