@@ -1,0 +1,144 @@
+package ec2
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+
+	"github.com/coppice-dev/coppice/schemas/aws"
+)
+
+// profilePath is where the class's instance profiles are. Policies that were
+// written for Karpenter allow it.
+func (p *Provider) profilePath(class *aws.EC2NodeClass) string {
+	return fmt.Sprintf("/karpenter/%s/%s/%s/", p.region, p.cfg.ClusterName, class.UID)
+}
+
+// profileName is the name of the profile for the class's role. Another role has
+// another profile, so that running instances keep theirs. IAM takes 128 characters.
+func (p *Provider) profileName(class *aws.EC2NodeClass) string {
+	sum := sha256.Sum256([]byte(p.region + "/" + string(class.UID) + "/" + class.Spec.Role))
+	return fmt.Sprintf("%.100s_%s", p.cfg.ClusterName, hex.EncodeToString(sum[:10]))
+}
+
+func (p *Provider) resolveProfile(ctx context.Context, class *aws.EC2NodeClass, status *aws.EC2NodeClassStatus) finding {
+	if given := deref(class.Spec.InstanceProfile); given != "" {
+		status.InstanceProfile = given
+		return finding{condition: aws.ConditionInstanceProfileReady}
+	}
+	name := p.profileName(class)
+	_, err := p.profiles.get(ctx, name, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, p.ensureProfile(ctx, class, name)
+	})
+	if err != nil {
+		return settle(aws.ConditionInstanceProfileReady, err)
+	}
+	status.InstanceProfile = name
+	return finding{condition: aws.ConditionInstanceProfileReady}
+}
+
+// ensureProfile makes the instance profile and gives it the class's role. Every step
+// may have been taken before.
+func (p *Provider) ensureProfile(ctx context.Context, class *aws.EC2NodeClass, name string) error {
+	var profile *iamtypes.InstanceProfile
+	out, err := p.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
+	switch {
+	case err == nil:
+		profile = out.InstanceProfile
+	case code(err) != codeNoSuchEntity:
+		return failed("find instance profile "+name, err)
+	default:
+		path := p.profilePath(class)
+		made, err := p.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{
+			InstanceProfileName: &name, Path: &path, Tags: p.profileTags(class),
+		})
+		if err != nil && code(err) != codeEntityExists {
+			return failed("create instance profile "+name, err)
+		}
+		if err == nil {
+			profile = made.InstanceProfile
+		}
+	}
+	if profile != nil {
+		for _, r := range profile.Roles {
+			if deref(r.RoleName) == class.Spec.Role {
+				return nil
+			}
+			// A profile holds one role. The name says which, so another one was put
+			// there by hand.
+			if err := p.removeRole(ctx, name, deref(r.RoleName)); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = p.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: &name, RoleName: &class.Spec.Role})
+	if err != nil && code(err) != "LimitExceeded" { // the role is there already
+		return failed(fmt.Sprintf("add role %s to instance profile %s", class.Spec.Role, name), err)
+	}
+	return nil
+}
+
+func (p *Provider) profileTags(class *aws.EC2NodeClass) []iamtypes.Tag {
+	tags := maps.Clone(class.Spec.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, map[string]string{
+		"topology.kubernetes.io/region":          p.region,
+		aws.TagClusterPrefix + p.cfg.ClusterName: "owned",
+		aws.TagEKSClusterName:                    p.cfg.ClusterName,
+		aws.TagNodeClass:                         class.Name,
+	})
+	var out []iamtypes.Tag
+	for _, k := range slices.Sorted(maps.Keys(tags)) {
+		out = append(out, iamtypes.Tag{Key: new(k), Value: new(tags[k])})
+	}
+	return out
+}
+
+func (p *Provider) removeRole(ctx context.Context, profile, role string) error {
+	_, err := p.iam.RemoveRoleFromInstanceProfile(ctx, &iam.RemoveRoleFromInstanceProfileInput{InstanceProfileName: &profile, RoleName: &role})
+	if err != nil && code(err) != codeNoSuchEntity {
+		return failed(fmt.Sprintf("remove role %s from instance profile %s", role, profile), err)
+	}
+	return nil
+}
+
+// deleteProfiles removes every profile that was ever made for the class.
+func (p *Provider) deleteProfiles(ctx context.Context, class *aws.EC2NodeClass) error {
+	path := p.profilePath(class)
+	pages := iam.NewListInstanceProfilesPaginator(p.iam, &iam.ListInstanceProfilesInput{PathPrefix: &path})
+	var errs []error
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return failed("list instance profiles under "+path, err)
+		}
+		for _, profile := range page.InstanceProfiles {
+			errs = append(errs, p.deleteProfile(ctx, profile))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Provider) deleteProfile(ctx context.Context, profile iamtypes.InstanceProfile) error {
+	name := deref(profile.InstanceProfileName)
+	for _, r := range profile.Roles {
+		if err := p.removeRole(ctx, name, deref(r.RoleName)); err != nil {
+			return err
+		}
+	}
+	_, err := p.iam.DeleteInstanceProfile(ctx, &iam.DeleteInstanceProfileInput{InstanceProfileName: &name})
+	if err != nil && code(err) != codeNoSuchEntity {
+		return failed("delete instance profile "+name, err)
+	}
+	p.profiles.forget(name)
+	return nil
+}

@@ -1,0 +1,97 @@
+package ec2
+
+import (
+	"sync"
+	"time"
+)
+
+// unavailableFor is how long an offering that EC2 was out of is left alone:
+// Karpenter's value, long enough not to hammer an empty pool and short enough to
+// notice when it fills.
+const unavailableFor = 3 * time.Minute
+
+// offeringKey names a way to buy a type. An empty instanceType or zone stands for
+// all; reservation is set for reserved capacity alone.
+type offeringKey struct {
+	capacityType, instanceType, zone, reservation string
+}
+
+// unavailable remembers what EC2 was out of.
+type unavailable struct {
+	mu      sync.Mutex
+	until   map[offeringKey]time.Time
+	subnets map[string]time.Time // subnets without free addresses
+	changes uint64
+}
+
+func newUnavailable() *unavailable {
+	return &unavailable{until: map[offeringKey]time.Time{}, subnets: map[string]time.Time{}}
+}
+
+// mark says that EC2 is out of k as of now.
+func (u *unavailable) mark(k offeringKey, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.until[k]; !known {
+		u.changes++
+	}
+	u.until[k] = now.Add(unavailableFor)
+}
+
+// markSubnet says that a subnet has no free address as of now.
+func (u *unavailable) markSubnet(id string, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.subnets[id]; !known {
+		u.changes++
+	}
+	u.subnets[id] = now.Add(unavailableFor)
+}
+
+// at returns what is unavailable at now. The version changes whenever the answer
+// may have.
+func (u *unavailable) at(now time.Time) (shortages, uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for k, t := range u.until {
+		if !now.Before(t) {
+			delete(u.until, k)
+			u.changes++
+		}
+	}
+	for id, t := range u.subnets {
+		if !now.Before(t) {
+			delete(u.subnets, id)
+			u.changes++
+		}
+	}
+	s := shortages{offerings: make(map[offeringKey]bool, len(u.until)), subnets: make(map[string]bool, len(u.subnets))}
+	for k := range u.until {
+		s.offerings[k] = true
+	}
+	for id := range u.subnets {
+		s.subnets[id] = true
+	}
+	return s, u.changes
+}
+
+// shortages is what EC2 is out of at one moment.
+type shortages struct {
+	offerings map[offeringKey]bool
+	subnets   map[string]bool
+}
+
+// out reports whether the offering is covered by a shortage of itself, of its
+// type in all zones, of all types in its zone, or of its whole market.
+func (s shortages) out(capacityType, instanceType, zone, reservation string) bool {
+	if len(s.offerings) == 0 {
+		return false
+	}
+	if reservation != "" {
+		return s.offerings[offeringKey{capacityType, instanceType, zone, reservation}]
+	}
+	return s.offerings[offeringKey{capacityType, instanceType, zone, ""}] ||
+		s.offerings[offeringKey{capacityType, instanceType, "", ""}] ||
+		s.offerings[offeringKey{capacityType, "", zone, ""}] ||
+		s.offerings[offeringKey{capacityType, "", "", ""}]
+}

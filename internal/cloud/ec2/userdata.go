@@ -1,0 +1,200 @@
+package ec2
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// maxUserData is EC2's limit in bytes, before base64.
+// https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html
+const maxUserData = 16384
+
+// cluster is what a node has to know to find its API server.
+type cluster struct {
+	name     string
+	endpoint string
+	ca       string // base64 of PEM, "" if unknown
+	cidr     string // of services
+}
+
+// bootstrap is all that user data is made from.
+type bootstrap struct {
+	family  family
+	cluster cluster
+	kubelet kubelet
+	maxPods int64
+	labels  map[string]string
+	taints  []corev1.Taint
+	raid0   bool
+	custom  string // the class's own user data
+}
+
+// userData writes what an instance of the family needs to join the cluster, with
+// the class's own user data merged in as the family allows. Equal input gives equal
+// bytes.
+func userData(b bootstrap) (string, error) {
+	var text string
+	var err error
+	switch b.family {
+	case al2023:
+		text, err = nodeadmData(b)
+	case al2:
+		text, err = bootstrapScriptData(b)
+	case bottlerocket:
+		text, err = bottlerocketData(b)
+	case windows2019, windows2022, windows2025:
+		text = powershellData(b)
+	case custom:
+		text = b.custom
+	default:
+		return "", fmt.Errorf("AMI family %q is unknown", b.family)
+	}
+	if err != nil {
+		return "", fmt.Errorf("user data: %w", err)
+	}
+	if len(text) > maxUserData {
+		return "", fmt.Errorf("user data: %d bytes are more than the %d that EC2 takes; shorten spec.userData", len(text), maxUserData)
+	}
+	return text, nil
+}
+
+// nodeTaints are what the kubelet registers with: the pool's, then those that go
+// once the node has started, then ours, which keeps pods away until the claim's
+// controller has met the node.
+func nodeTaints(pool, startup []corev1.Taint) []corev1.Taint {
+	return slices.Concat(pool, startup, []corev1.Taint{karpenter.UnregisteredTaint()})
+}
+
+// kubeletLabels returns the labels that the API server lets a kubelet give itself:
+// of the kubernetes.io and k8s.io domains only two are open to it. The others come
+// from the kubelet itself or are put on the Node when it registers.
+// https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+func kubeletLabels(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels))
+	for k, v := range labels {
+		domain, _, hasDomain := strings.Cut(k, "/")
+		if !hasDomain {
+			domain = ""
+		}
+		switch {
+		case k == corev1.LabelInstanceTypeStable || k == karpenter.LabelWindowsBuild:
+			continue
+		case within(domain, "node.kubernetes.io") || within(domain, "kubelet.kubernetes.io"):
+		case within(domain, "kubernetes.io") || within(domain, "k8s.io"):
+			continue
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func within(domain, parent string) bool {
+	return domain == parent || strings.HasSuffix(domain, "."+parent)
+}
+
+// labelArgument is the value of --node-labels.
+func labelArgument(labels map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		out = append(out, k+"="+labels[k])
+	}
+	return strings.Join(out, ",")
+}
+
+// taintArgument is the value of --register-with-taints.
+func taintArgument(taints []corev1.Taint) string {
+	var out []string
+	for _, t := range taints {
+		out = append(out, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))
+	}
+	return strings.Join(out, ",")
+}
+
+// kubeletFlag is the command-line flag of a field of KubeletConfiguration, or "" if
+// the images that take flags don't know it.
+func kubeletFlag(field string) string {
+	switch field {
+	case "podsPerCore":
+		return "pods-per-core"
+	case "systemReserved":
+		return "system-reserved"
+	case "kubeReserved":
+		return "kube-reserved"
+	case "evictionHard":
+		return "eviction-hard"
+	case "evictionSoft":
+		return "eviction-soft"
+	case "evictionSoftGracePeriod":
+		return "eviction-soft-grace-period"
+	case "evictionMaxPodGracePeriod":
+		return "eviction-max-pod-grace-period"
+	case "imageGCHighThresholdPercent":
+		return "image-gc-high-threshold"
+	case "imageGCLowThresholdPercent":
+		return "image-gc-low-threshold"
+	case "cpuCFSQuota":
+		return "cpu-cfs-quota"
+	}
+	return ""
+}
+
+// kubeletArguments are the kubelet's flags for a node, sorted by name, with values
+// quoted by quote.
+func kubeletArguments(b bootstrap, quote func(string) string) []string {
+	out := []string{
+		fmt.Sprintf("--max-pods=%d", b.maxPods),
+		"--node-labels=" + quote(labelArgument(b.labels)),
+		"--register-with-taints=" + quote(taintArgument(b.taints)),
+	}
+	for field, value := range b.kubelet.fields {
+		flag := kubeletFlag(field)
+		if flag == "" || field == "podsPerCore" && !b.family.podsPerCore() {
+			continue
+		}
+		if table, ok := value.(map[string]any); ok {
+			// Thresholds are written signal<quantity, everything else name=quantity.
+			sign := "="
+			if field == "evictionHard" || field == "evictionSoft" {
+				sign = "<"
+			}
+			var pairs []string
+			for _, k := range slices.Sorted(maps.Keys(table)) {
+				pairs = append(pairs, fmt.Sprint(k, sign, table[k]))
+			}
+			out = append(out, "--"+flag+"="+quote(strings.Join(pairs, ",")))
+			continue
+		}
+		out = append(out, fmt.Sprintf("--%s=%v", flag, value))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// powershellData starts a Windows node. The class's own script runs first.
+func powershellData(b bootstrap) string {
+	quote := func(s string) string { return `'` + strings.ReplaceAll(s, `'`, `''`) + `'` }
+	var out strings.Builder
+	out.WriteString("<powershell>\n")
+	if own := strings.TrimSpace(b.custom); own != "" {
+		own = strings.TrimSuffix(strings.TrimPrefix(own, "<powershell>"), "</powershell>")
+		out.WriteString(strings.TrimSpace(own) + "\n")
+	}
+	arguments := strings.Join(kubeletArguments(b, func(s string) string { return `"` + s + `"` }), " ")
+	fmt.Fprintf(&out, `& "$env:ProgramFiles\Amazon\EKS\Start-EKSBootstrap.ps1" -EKSClusterName %s -APIServerEndpoint %s`,
+		quote(b.cluster.name), quote(b.cluster.endpoint))
+	if b.cluster.ca != "" {
+		out.WriteString(" -Base64ClusterCA " + quote(b.cluster.ca))
+	}
+	out.WriteString(" -KubeletExtraArgs " + quote(arguments))
+	if len(b.kubelet.ClusterDNS) > 0 {
+		out.WriteString(" -DNSClusterIP " + quote(b.kubelet.ClusterDNS[0]))
+	}
+	out.WriteString("\n</powershell>\n")
+	return out.String()
+}
