@@ -2,11 +2,11 @@ package render
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/literal"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 )
@@ -210,7 +210,7 @@ func leafMessage(data any, err error) string {
 	switch bound = strings.TrimSuffix(bound, ")"); {
 	case ok && strings.HasPrefix(bound, "=~"):
 		pattern := strings.TrimPrefix(bound, "=~")
-		if text, err := strconv.Unquote(pattern); err == nil {
+		if text, err := literal.Unquote(pattern); err == nil {
 			pattern = text
 		}
 		if meaning := patternMeaning(pattern); meaning != "" {

@@ -276,6 +276,9 @@ func (w *walker) remaining(v cue.Value, err error) {
 		w.breakAt(path)
 		for _, f := range w.tree.cueFindings(e, CodeConflict, "") {
 			f.Object, f.Path = w.object.ID(), PathString(path)
+			if f.Message == "field not allowed" {
+				f.Message, f.Help = notAllowed(f.Path)
+			}
 			if strings.HasSuffix(f.Message, "is required but not present") {
 				f.Code = CodeIncomplete
 			}
@@ -361,6 +364,21 @@ func (e *evaluator) leafFindings(v cue.Value, err error, path string) diag.List 
 			}
 		}
 	}
+	// Where the conflicting values themselves are known, the definitions and
+	// patterns that they came through only distract.
+	if _, parts := v.Expr(); len(parts) > 1 {
+		values := slices.Clone(places)
+		own := map[diag.Position]bool{}
+		for _, p := range parts {
+			if src, ok := p.Source().(*ast.Field); ok {
+				own[e.fieldPlace(src).value] = true
+			}
+		}
+		values = slices.DeleteFunc(values, func(p diag.Position) bool { return !own[p] })
+		if len(values) > 1 {
+			places = values
+		}
+	}
 	f.Related = nil
 	if len(places) == 0 {
 		f.Pos = at.value
@@ -375,11 +393,24 @@ func (e *evaluator) leafFindings(v cue.Value, err error, path string) diag.List 
 			f.Related = append(f.Related, diag.Related{Pos: p, Message: "conflicts with this"})
 		}
 	}
-	f.Help = "keep one of the values"
-	if !strings.Contains(f.Message, "conflicting") {
+	switch {
+	case strings.Contains(f.Message, "conflicting"), strings.Contains(f.Message, "out of bound"):
+		f.Help = "keep one of the values, or make them agree"
+	case f.Message == "field not allowed":
+		f.Related = nil
+		f.Message, f.Help = notAllowed(path)
+	default:
 		f.Help = "correct the expression"
 	}
 	return diag.List{f}
+}
+
+// notAllowed words the finding about a field that a definition of the author's
+// own excludes: the schemas are open while the author's tree is evaluated.
+func notAllowed(path string) (message, help string) {
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	return "a definition that this is built on has no field " + name,
+		"add the field to the definition, build the definition on the schema's own (as in #Base: karpenter.#NodePool & {...}), or open it with ..."
 }
 
 // placeOf finds where the author wrote v. A value that several places set gets

@@ -4,9 +4,10 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
+
+	"cuelang.org/go/cue/literal"
 
 	"github.com/coppice-dev/coppice/schemas"
 )
@@ -14,7 +15,7 @@ import (
 // Patterns that have a meaning must exist in the schemas: after a change there,
 // the old text would silently stay behind.
 func TestPatternMeaningsAreOfThisSchema(t *testing.T) {
-	literal := regexp.MustCompile(`=~"(?:[^"\\]|\\.)*"`)
+	quoted := regexp.MustCompile(`=~"(?:[^"\\]|\\.)*"`)
 	found := map[string]bool{}
 	err := fs.WalkDir(schemas.CUE(), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -24,8 +25,8 @@ func TestPatternMeaningsAreOfThisSchema(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, m := range literal.FindAllString(string(text), -1) {
-			pattern, err := strconv.Unquote(strings.TrimPrefix(m, "=~"))
+		for _, m := range quoted.FindAllString(string(text), -1) {
+			pattern, err := literal.Unquote(strings.TrimPrefix(m, "=~"))
 			if err != nil {
 				return err
 			}

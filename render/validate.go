@@ -211,7 +211,11 @@ func repair(obj map[string]any, violations []admission.Violation, root *shape) (
 		}
 		return v
 	}
-	return visit(obj, nil).(map[string]any), append(cut, missing...)
+	out := visit(obj, nil).(map[string]any)
+	if out["metadata"] == nil && len(missing) > 0 {
+		out["metadata"] = map[string]any{"name": "x"}
+	}
+	return out, append(cut, missing...)
 }
 
 func containsPath(paths [][]any, p []any) bool {
