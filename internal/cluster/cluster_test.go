@@ -5,13 +5,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -265,67 +263,4 @@ func TestPodSpec(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("PodSpec() (-want +got):\n%s", diff)
 	}
-}
-
-func TestEncode(t *testing.T) {
-	types := []cloud.InstanceType{
-		{Name: "m5.large", Labels: map[string]string{corev1.LabelInstanceTypeStable: "m5.large"}, Capacity: cores("2"), Allocatable: cores("1900m"),
-			Offerings: []cloud.Offering{{CapacityType: cloud.OnDemand, Zone: "z1", ZoneID: "id1", MicroUSD: 96000, Available: true}}},
-		{Name: "m5.xlarge", Labels: map[string]string{corev1.LabelInstanceTypeStable: "m5.xlarge"}, Capacity: cores("4"), Allocatable: cores("3900m"),
-			Offerings: []cloud.Offering{{CapacityType: cloud.OnDemand, Zone: "z1", ZoneID: "id1", MicroUSD: 192000, Available: true}}},
-	}
-	np := &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	np.Spec.Limits = karpenter.Limits{corev1.ResourceCPU: resource.MustParse("10")}
-	claim := func(name string, alter ...func(*karpenter.NodeClaim)) *karpenter.NodeClaim {
-		c := &karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{karpenter.LabelNodePool: "a"}}}
-		for _, f := range alter {
-			f(c)
-		}
-		return c
-	}
-	s := Snapshot{
-		Nodes: []Node{
-			{Claim: claim("going", func(c *karpenter.NodeClaim) {
-				c.DeletionTimestamp = &metav1.Time{Time: now}
-				c.Status.ProviderID, c.Status.Capacity = "aws:///z1/i-1", cores("2")
-			}), Pods: []*corev1.Pod{pod("moves", on("going")), pod("goes-with-it", on("going"), owned("apps/v1", "DaemonSet"))}},
-			{Claim: claim("unlaunched", func(c *karpenter.NodeClaim) {
-				c.Spec.Requirements = []karpenter.NodeSelectorRequirementWithMinValues{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: []string{"m5.large", "m5.xlarge"}}}
-			})},
-		},
-		Pending:    []*corev1.Pod{pod("waits", unschedulable)},
-		DaemonSets: []*appsv1.DaemonSet{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cni"}, Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{Spec: pod("x").Spec}}}},
-	}
-	var e Encoder
-	got, refused := e.Encode(s, []Pool{{NodePool: np, Types: types}}, nil)
-	if len(refused) > 0 {
-		t.Fatalf("refused %v", refused)
-	}
-	var pods []string
-	for _, p := range got.Pods {
-		pods = append(pods, p.Name+" on "+p.Node)
-	}
-	if diff := cmp.Diff([]string{"d/waits on ", "d/moves on "}, pods); diff != "" {
-		t.Errorf("pods (-want +got): those of a node on its way out are pending\n%s", diff)
-	}
-	if len(got.Nodes) != 1 || got.Nodes[0].Name != "unlaunched" {
-		t.Fatalf("nodes %+v, want the unlaunched one alone", got.Nodes)
-	}
-	if n := got.Nodes[0]; n.Allocatable[pack.CPU] != 1900 || n.Capacity[pack.CPU] != 4000 {
-		t.Errorf("unlaunched node has %d of %d, want room for the smallest type and a limit for the largest", n.Allocatable[pack.CPU], n.Capacity[pack.CPU])
-	}
-	if u := got.Pools[0].Usage; u[pack.CPU] != 6000 || u[pack.NodeCount] != 2 {
-		t.Errorf("usage %v, want the node on its way out and the most that the unlaunched one may become", u)
-	}
-	if got.Pools[0].Limits[pack.CPU] != 10000 || len(got.Daemons) != 1 {
-		t.Errorf("limits %v, daemons %v", got.Pools[0].Limits, got.Daemons)
-	}
-	again, _ := e.Encode(s, []Pool{{NodePool: np, Types: types}}, nil)
-	if &again.Pools[0].Types[0] != &got.Pools[0].Types[0] {
-		t.Error("instance types were translated again although they are the same")
-	}
-}
-
-func cores(n string) corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(n)}
 }

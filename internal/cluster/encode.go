@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/pack"
@@ -21,97 +20,6 @@ type Pool struct {
 	Types []cloud.InstanceType
 }
 
-// Encoder turns snapshots into problems. It remembers the translation of instance
-// types, which are many and change seldom. The zero value is ready for use, by one
-// caller at a time.
-type Encoder struct {
-	types map[*cloud.InstanceType]encodedTypes
-}
-
-type encodedTypes struct {
-	n     int
-	types []pack.InstanceType
-}
-
-// Encode translates a snapshot. Pods that can't be translated are left out and
-// returned with the reason. namespaces resolves a namespace selector.
-func (e *Encoder) Encode(s Snapshot, pools []Pool, namespaces func(*metav1.LabelSelector) ([]string, error)) (*pack.Problem, map[*corev1.Pod]error) {
-	out := &pack.Problem{WellKnown: wellKnown()}
-	refused := map[*corev1.Pod]error{}
-	usage := map[string]pack.Resources{}
-	byPool := map[string]Pool{}
-	for _, p := range pools {
-		byPool[p.Name] = p
-	}
-
-	addPod := func(p *corev1.Pod, node string) {
-		spec, err := PodSpec(p, namespaces)
-		if err != nil {
-			refused[p] = err
-			return
-		}
-		out.Pods = append(out.Pods, pack.Pod{
-			Name: PodKey(p), Namespace: p.Namespace, Labels: p.Labels, Node: node,
-			Priority: priority(p), Daemon: OwnedByDaemonSet(p) || static(p), Spec: spec,
-		})
-	}
-	for _, p := range s.Pending {
-		addPod(p, "")
-	}
-	for _, n := range s.Nodes {
-		node := e.node(n, byPool[n.Pool()])
-		if pool := n.Pool(); pool != "" {
-			// A node on its way out counts against its pool until it is gone: it
-			// still costs.
-			usage[pool] = plus(usage[pool], node.Capacity)
-		}
-		if n.Deleting() {
-			for _, p := range n.Pods {
-				if Reschedulable(p) {
-					addPod(p, "")
-				}
-			}
-			continue
-		}
-		out.Nodes = append(out.Nodes, node)
-		for _, p := range n.Pods {
-			addPod(p, n.Name())
-		}
-	}
-	for _, d := range s.DaemonSets {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
-		spec, err := PodSpec(p, namespaces)
-		if err != nil {
-			refused[p] = err
-			continue
-		}
-		out.Daemons = append(out.Daemons, pack.Daemon{Name: d.Namespace + "/" + d.Name, Spec: spec})
-	}
-
-	fresh := map[*cloud.InstanceType]encodedTypes{}
-	for _, p := range pools {
-		if len(p.Types) == 0 {
-			continue
-		}
-		first := &p.Types[0]
-		got, ok := fresh[first]
-		if !ok {
-			if got, ok = e.types[first]; !ok || got.n != len(p.Types) {
-				got = encodedTypes{n: len(p.Types), types: instanceTypes(p.Types)}
-			}
-			fresh[first] = got
-		}
-		q := pool(p, got.types)
-		q.Usage = usage[p.Name]
-		if q.Usage == nil {
-			q.Usage = pack.Resources{}
-		}
-		out.Pools = append(out.Pools, q)
-	}
-	e.types = fresh
-	return out, refused
-}
-
 // PodKey is the name by which a problem knows a pod.
 func PodKey(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
 
@@ -120,17 +28,6 @@ func priority(p *corev1.Pod) int32 {
 		return 0
 	}
 	return *p.Spec.Priority
-}
-
-func plus(sum, more pack.Resources) pack.Resources {
-	if sum == nil {
-		sum = pack.Resources{}
-	}
-	for k, v := range more {
-		sum[k] += v
-	}
-	sum[pack.NodeCount]++
-	return sum
 }
 
 func wellKnown() []string {
@@ -159,7 +56,7 @@ func pool(p Pool, types []pack.InstanceType) pack.Pool {
 // node translates a machine. One that isn't launched yet is as small as the
 // smallest type that it may become, so that nothing is promised that its launch
 // may not keep.
-func (e *Encoder) node(n Node, pool Pool) pack.Node {
+func node(n Node, pool Pool) pack.Node {
 	out := pack.Node{
 		Name: n.Name(), Pool: n.Pool(),
 		Labels: n.Labels(), Taints: Taints(n.Taints()),

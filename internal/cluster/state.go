@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +22,8 @@ type State struct {
 	bound      map[string]map[types.NamespacedName]*corev1.Pod // by Node name
 	nodes      map[string]*corev1.Node
 	claims     map[string]*karpenter.NodeClaim
+	claimOf    map[string]string // claim name by providerID
+	nodeOf     map[string]string // Node name by providerID
 	daemonSets map[types.NamespacedName]*appsv1.DaemonSet
 	// nominated says until when pods are expected on a machine, by Node or claim name.
 	nominated map[string]time.Time
@@ -30,9 +31,28 @@ type State struct {
 	moved map[string]time.Time
 	clock clock.PassiveClock
 
+	// dirty is what has changed since a Model last caught up.
+	dirty dirty
+
 	// changed wakes whoever plans, once however many changes came.
 	changed chan struct{}
 }
+
+// dirty names what has changed. Machines are named by machineKey.
+type dirty struct {
+	pods     map[types.NamespacedName]struct{}
+	machines map[string]struct{}
+	daemons  bool
+}
+
+func newDirty() dirty {
+	return dirty{pods: map[types.NamespacedName]struct{}{}, machines: map[string]struct{}{}}
+}
+
+// machineKey names a machine for as long as it exists: by its claim, or by its Node
+// when nobody has claimed it.
+func claimKey(claim string) string { return "claim/" + claim }
+func nodeKey(node string) string   { return "node/" + node }
 
 // NewState returns an empty state that reads the time from c.
 func NewState(c clock.PassiveClock) *State {
@@ -44,6 +64,9 @@ func NewState(c clock.PassiveClock) *State {
 		bound:      map[string]map[types.NamespacedName]*corev1.Pod{},
 		nodes:      map[string]*corev1.Node{},
 		claims:     map[string]*karpenter.NodeClaim{},
+		claimOf:    map[string]string{},
+		nodeOf:     map[string]string{},
+		dirty:      newDirty(),
 		daemonSets: map[types.NamespacedName]*appsv1.DaemonSet{},
 		changed:    make(chan struct{}, 1),
 	}
@@ -75,6 +98,7 @@ func (s *State) SetPod(p *corev1.Pod) {
 	old := s.pods[k]
 	s.dropPod(k)
 	s.pods[k] = p
+	s.dirty.pods[k] = struct{}{}
 	if p.Spec.NodeName != "" && !Terminal(p) {
 		on := s.bound[p.Spec.NodeName]
 		if on == nil {
@@ -86,6 +110,9 @@ func (s *State) SetPod(p *corev1.Pod) {
 			s.moved[p.Spec.NodeName] = s.clock.Now()
 		}
 	}
+	if old != nil && p.Spec.NodeName != "" && Terminal(p) && !Terminal(old) && !OwnedByDaemonSet(p) {
+		s.moved[p.Spec.NodeName] = s.clock.Now()
+	}
 	if Provisionable(p) && (old == nil || old.UID != p.UID || !Provisionable(old)) {
 		s.notify()
 	}
@@ -95,10 +122,11 @@ func (s *State) SetPod(p *corev1.Pod) {
 func (s *State) DeletePod(k types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.pods[k]; p != nil && p.Spec.NodeName != "" && !OwnedByDaemonSet(p) {
+	if p := s.pods[k]; p != nil && p.Spec.NodeName != "" && !OwnedByDaemonSet(p) && !Terminal(p) {
 		s.moved[p.Spec.NodeName] = s.clock.Now()
 	}
 	s.dropPod(k)
+	s.dirty.pods[k] = struct{}{}
 }
 
 // Nominate protects a machine from being taken for empty until the given time,
@@ -127,13 +155,39 @@ func (s *State) dropPod(k types.NamespacedName) {
 func (s *State) SetNode(n *corev1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if old := s.nodes[n.Name]; old != nil && old.Spec.ProviderID != n.Spec.ProviderID {
+		s.unlinkNode(old)
+	}
 	s.nodes[n.Name] = n
+	if id := n.Spec.ProviderID; id != "" {
+		s.nodeOf[id] = n.Name
+	}
+	s.touchNode(n)
+}
+
+// touchNode marks the machine that a Node is, and the one that it was before a
+// claim was found for it.
+func (s *State) touchNode(n *corev1.Node) {
+	s.dirty.machines[nodeKey(n.Name)] = struct{}{}
+	if c, ok := s.claimOf[n.Spec.ProviderID]; ok {
+		s.dirty.machines[claimKey(c)] = struct{}{}
+	}
+}
+
+func (s *State) unlinkNode(n *corev1.Node) {
+	s.touchNode(n)
+	if s.nodeOf[n.Spec.ProviderID] == n.Name {
+		delete(s.nodeOf, n.Spec.ProviderID)
+	}
 }
 
 // DeleteNode forgets a Node.
 func (s *State) DeleteNode(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if old := s.nodes[name]; old != nil {
+		s.unlinkNode(old)
+	}
 	delete(s.nodes, name)
 	delete(s.moved, name)
 	delete(s.nominated, name)
@@ -148,9 +202,30 @@ func (s *State) SetClaim(c *karpenter.NodeClaim) {
 	if old != nil && old.UID == c.UID && newer(old.ResourceVersion, c.ResourceVersion) {
 		return
 	}
+	if old != nil && old.Status.ProviderID != c.Status.ProviderID {
+		s.unlinkClaim(old)
+	}
 	s.claims[c.Name] = c
+	if id := c.Status.ProviderID; id != "" {
+		s.claimOf[id] = c.Name
+	}
+	s.touchClaim(c)
 	if c.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil) {
 		s.notify()
+	}
+}
+
+func (s *State) touchClaim(c *karpenter.NodeClaim) {
+	s.dirty.machines[claimKey(c.Name)] = struct{}{}
+	if n, ok := s.nodeOf[c.Status.ProviderID]; ok {
+		s.dirty.machines[nodeKey(n)] = struct{}{}
+	}
+}
+
+func (s *State) unlinkClaim(c *karpenter.NodeClaim) {
+	s.touchClaim(c)
+	if s.claimOf[c.Status.ProviderID] == c.Name {
+		delete(s.claimOf, c.Status.ProviderID)
 	}
 }
 
@@ -165,6 +240,9 @@ func newer(a, b string) bool {
 func (s *State) DeleteClaim(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if old := s.claims[name]; old != nil {
+		s.unlinkClaim(old)
+	}
 	delete(s.claims, name)
 	delete(s.nominated, name)
 	s.notify()
@@ -175,6 +253,7 @@ func (s *State) SetDaemonSet(d *appsv1.DaemonSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.daemonSets[key(d)] = d
+	s.dirty.daemons = true
 }
 
 // DeleteDaemonSet forgets a DaemonSet.
@@ -182,83 +261,5 @@ func (s *State) DeleteDaemonSet(k types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.daemonSets, k)
-}
-
-// Snapshot is the state at one moment, in a fixed order. Its objects are shared
-// and read-only.
-type Snapshot struct {
-	// Nodes has machines with and without a Node or a claim, sorted by name.
-	Nodes []Node
-	// Pending are the pods that wait for a node, sorted by namespace and name.
-	Pending    []*corev1.Pod
-	DaemonSets []*appsv1.DaemonSet
-}
-
-// Snapshot copies the state's index, not its objects.
-func (s *State) Snapshot() Snapshot {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var out Snapshot
-
-	claimOf := make(map[string]*karpenter.NodeClaim, len(s.claims))
-	for _, c := range s.claims {
-		if c.Status.ProviderID != "" {
-			claimOf[c.Status.ProviderID] = c
-		}
-	}
-	joined := make(map[string]bool, len(s.claims))
-	for _, n := range s.nodes {
-		c := claimOf[n.Spec.ProviderID]
-		if c != nil {
-			joined[c.Name] = true
-		}
-		out.Nodes = append(out.Nodes, Node{
-			Claim: c, Node: n, Pods: sortedPods(s.bound[n.Name]),
-			Moved: s.moved[n.Name], NominatedUntil: s.nominatedUntil(c, n),
-		})
-	}
-	for _, c := range s.claims {
-		if !joined[c.Name] {
-			out.Nodes = append(out.Nodes, Node{Claim: c, NominatedUntil: s.nominatedUntil(c, nil)})
-		}
-	}
-	slices.SortFunc(out.Nodes, func(a, b Node) int { return strings.Compare(a.Name(), b.Name()) })
-
-	for _, p := range s.pods {
-		if Provisionable(p) {
-			out.Pending = append(out.Pending, p)
-		}
-	}
-	slices.SortFunc(out.Pending, comparePods)
-	for _, d := range s.daemonSets {
-		out.DaemonSets = append(out.DaemonSets, d)
-	}
-	slices.SortFunc(out.DaemonSets, func(a, b *appsv1.DaemonSet) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-	return out
-}
-
-func (s *State) nominatedUntil(c *karpenter.NodeClaim, n *corev1.Node) time.Time {
-	var until time.Time
-	if c != nil {
-		until = s.nominated[c.Name]
-	}
-	if n != nil && s.nominated[n.Name].After(until) {
-		until = s.nominated[n.Name]
-	}
-	return until
-}
-
-func sortedPods(m map[types.NamespacedName]*corev1.Pod) []*corev1.Pod {
-	out := make([]*corev1.Pod, 0, len(m))
-	for _, p := range m {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, comparePods)
-	return out
-}
-
-func comparePods(a, b *corev1.Pod) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	s.dirty.daemons = true
 }

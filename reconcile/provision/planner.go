@@ -55,14 +55,14 @@ const (
 
 // Planner is the loop. It runs on the leader alone.
 type Planner struct {
-	kube    client.Client
-	state   *cluster.State
-	synced  func() bool
-	cloud   Cloud
-	events  events.EventRecorder
-	clock   clock.Clock
-	batch   Batch
-	encoder cluster.Encoder
+	kube   client.Client
+	state  *cluster.State
+	synced func() bool
+	cloud  Cloud
+	events events.EventRecorder
+	clock  clock.Clock
+	batch  Batch
+	model  *cluster.Model
 }
 
 // NeedLeaderElection keeps a standby from planning.
@@ -127,66 +127,33 @@ func (p *Planner) sleep(ctx context.Context, d time.Duration) bool {
 // pass plans once. It reports whether pods are left that should be tried again
 // although nothing changes.
 func (p *Planner) pass(ctx context.Context, log logr.Logger) (again bool, err error) {
-	snapshot := p.state.Snapshot()
-	if !wanting(snapshot) {
-		return false, nil
-	}
 	pools, poolErr := p.pools(ctx)
-	problem, refused := p.encoder.Encode(snapshot, pools, p.namespaces(ctx))
-	for pod, why := range refused {
+	if err := p.model.Sync(p.state, pools, p.namespaces(ctx)); err != nil {
+		return true, errors.Join(poolErr, err)
+	}
+	for key, why := range p.model.Refused() {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", clip(why.Error()))
 	}
-	began := p.clock.Now()
-	plan, err := pack.Solve(*problem, pack.Options{Stop: func() bool { return p.clock.Since(began) > think }})
-	if err != nil {
-		return true, fmt.Errorf("plan for %d pending pods: %w", len(snapshot.Pending), err)
+	if p.model.Pending() == 0 {
+		return false, nil
 	}
+	began := p.clock.Now()
+	plan := p.model.Plan(pack.Options{Stop: func() bool { return p.clock.Since(began) > think }})
 	if len(plan.NewNodes) > 0 || len(plan.Unschedulable) > 0 {
-		log.Info("planned", "pods", len(snapshot.Pending), "newNodes", len(plan.NewNodes), "onExisting", len(plan.Assignments),
+		log.Info("planned", "pods", p.model.Pending(), "newNodes", len(plan.NewNodes), "onExisting", len(plan.Assignments),
 			"unschedulable", len(plan.Unschedulable), "usdPerHour", float64(plan.MicroUSD)/1e6, "took", p.clock.Since(began).String())
 	}
-	pods := podsByKey(snapshot)
 	for _, a := range plan.Assignments {
 		p.state.Nominate(a.Node, p.clock.Now().Add(nominated))
 	}
-	createErr := p.create(ctx, pools, plan.NewNodes, pods)
+	createErr := p.create(ctx, pools, plan.NewNodes)
 	for _, u := range plan.Unschedulable {
-		if pod := pods[u.Pod]; pod != nil {
+		if pod := p.model.Pod(u.Pod); pod != nil {
 			p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", explain(u))
 		}
 	}
 	return len(plan.Unschedulable) > 0, errors.Join(poolErr, createErr)
-}
-
-// wanting reports whether any pod needs a place.
-func wanting(s cluster.Snapshot) bool {
-	if len(s.Pending) > 0 {
-		return true
-	}
-	for _, n := range s.Nodes {
-		if !n.Deleting() {
-			continue
-		}
-		for _, p := range n.Pods {
-			if cluster.Reschedulable(p) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func podsByKey(s cluster.Snapshot) map[string]*corev1.Pod {
-	out := map[string]*corev1.Pod{}
-	for _, p := range s.Pending {
-		out[cluster.PodKey(p)] = p
-	}
-	for _, n := range s.Nodes {
-		for _, p := range n.Pods {
-			out[cluster.PodKey(p)] = p
-		}
-	}
-	return out
 }
 
 // pools returns the NodePools that nodes may be opened from. A class whose types
@@ -238,7 +205,7 @@ func (p *Planner) namespaces(ctx context.Context) func(*metav1.LabelSelector) ([
 
 // create makes the claims of a plan, several at once: each is a round trip of its
 // own and pods wait for them.
-func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack.NewNode, pods map[string]*corev1.Pod) error {
+func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack.NewNode) error {
 	byName := map[string]*karpenter.NodePool{}
 	for _, q := range pools {
 		byName[q.Name] = q.NodePool
@@ -250,14 +217,14 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i], pods)
+			errs[i] = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i])
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-func (p *Planner) createOne(ctx context.Context, pool *karpenter.NodePool, node *pack.NewNode, pods map[string]*corev1.Pod) error {
+func (p *Planner) createOne(ctx context.Context, pool *karpenter.NodePool, node *pack.NewNode) error {
 	claim := newClaim(pool, node)
 	if err := p.kube.Create(ctx, claim); err != nil {
 		return fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
@@ -265,7 +232,7 @@ func (p *Planner) createOne(ctx context.Context, pool *karpenter.NodePool, node 
 	p.state.SetClaim(claim.DeepCopy())
 	p.state.Nominate(claim.Name, p.clock.Now().Add(nominated))
 	for _, name := range node.Pods {
-		if pod := pods[name]; pod != nil && pod.Spec.NodeName == "" {
+		if pod := p.model.Pod(name); pod != nil && pod.Spec.NodeName == "" {
 			p.events.Eventf(pod, claim, corev1.EventTypeNormal, "Nominated", "Plan", "Pod should schedule on: nodeclaim/%s", claim.Name)
 		}
 	}

@@ -1,0 +1,331 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/pack"
+)
+
+// Model is a State in the packing core's terms. Sync brings it up to date at a cost
+// of what has changed, not of what exists. It is for one caller at a time, and one
+// State has one Model: what Sync takes over counts as seen.
+type Model struct {
+	core     *pack.State
+	machines map[string]machine // by machineKey
+	pods     map[types.NamespacedName]bool
+	pending  map[types.NamespacedName]*corev1.Pod
+	refused  map[types.NamespacedName]error
+	// scoped are the pods with namespace selectors, whose meaning changes with the
+	// namespaces; they are translated at each Sync.
+	scoped map[types.NamespacedName]bool
+
+	pools   []poolKey
+	usage   map[string]pack.Resources
+	classes map[*cloud.InstanceType][]pack.InstanceType // by the first type of a shared list
+}
+
+// machine is what the core was told about a machine.
+type machine struct {
+	node     pack.Node
+	pool     string
+	onNode   string // the Node's name, "" before there is one
+	deleting bool
+}
+
+// poolKey tells whether a pool must be told to the core anew.
+type poolKey struct {
+	uid        types.UID
+	generation int64
+	types      *cloud.InstanceType
+	n          int
+}
+
+// NewModel returns a model that knows nothing yet.
+func NewModel() *Model {
+	core, err := pack.NewState(pack.Problem{})
+	if err != nil {
+		panic(err) // an empty problem has nothing to refuse
+	}
+	return &Model{
+		core: core, machines: map[string]machine{}, pods: map[types.NamespacedName]bool{}, pending: map[types.NamespacedName]*corev1.Pod{},
+		refused: map[types.NamespacedName]error{}, scoped: map[types.NamespacedName]bool{}, usage: map[string]pack.Resources{},
+	}
+}
+
+// Namespaces resolves a namespace selector to names.
+type Namespaces func(*metav1.LabelSelector) ([]string, error)
+
+// Sync takes over what has changed in s, and the pools as they are now.
+func (m *Model) Sync(s *State, pools []Pool, namespaces Namespaces) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.dirty
+	s.dirty = newDirty()
+
+	changed := m.poolsChanged(pools)
+	if changed {
+		// Prices, and what an unlaunched claim may become, depend on the types.
+		for k := range m.machines {
+			d.machines[k] = struct{}{}
+		}
+	}
+	byName := map[string]Pool{}
+	for _, p := range pools {
+		byName[p.Name] = p
+	}
+	var errs []error
+	usage := m.syncMachines(s, d, byName)
+	for k := range m.scoped {
+		d.pods[k] = struct{}{}
+	}
+	for k := range d.pods {
+		errs = append(errs, m.syncPod(s, k, namespaces))
+	}
+	if d.daemons {
+		errs = append(errs, m.syncDaemons(s, namespaces))
+	}
+	if changed || usage {
+		errs = append(errs, m.syncPools(pools))
+	}
+	return errors.Join(errs...)
+}
+
+// syncMachines reports whether any pool's usage has changed. Pods whose machine
+// begins or stops to go, or gets its Node's name, are added to d.
+func (m *Model) syncMachines(s *State, d dirty, pools map[string]Pool) (usage bool) {
+	next := make(map[string]*machine, len(d.machines))
+	for k := range d.machines {
+		now, ok := s.machine(k)
+		if !ok {
+			next[k] = nil
+			continue
+		}
+		x := &machine{node: node(now, pools[now.Pool()]), pool: now.Pool(), deleting: now.Deleting()}
+		if now.Node != nil {
+			x.onNode = now.Node.Name
+		}
+		next[k] = x
+	}
+	// Names move from one key to another when a Node's claim is found, so all that
+	// go, go before any comes.
+	for k, x := range next {
+		old, had := m.machines[k]
+		if had && !old.deleting && (x == nil || x.deleting || x.node.Name != old.node.Name) {
+			m.core.RemoveNode(old.node.Name)
+		}
+		if had && (x == nil || old.deleting != x.deleting || old.onNode != x.onNode) {
+			s.touchPods(d, old.onNode)
+		}
+		if had && (x == nil || old.pool != x.pool || !reflect.DeepEqual(old.node.Capacity, x.node.Capacity)) {
+			m.count(old.pool, old.node.Capacity, -1)
+			usage = usage || old.pool != ""
+		}
+		if x == nil {
+			delete(m.machines, k)
+		}
+	}
+	for k, x := range next {
+		if x == nil {
+			continue
+		}
+		old, had := m.machines[k]
+		same := had && reflect.DeepEqual(old.node, x.node) && old.deleting == x.deleting
+		if !x.deleting && !same {
+			m.core.SetNode(x.node)
+		}
+		if !had || old.deleting != x.deleting || old.onNode != x.onNode {
+			s.touchPods(d, x.onNode)
+		}
+		if !had || old.pool != x.pool || !reflect.DeepEqual(old.node.Capacity, x.node.Capacity) {
+			m.count(x.pool, x.node.Capacity, 1)
+			usage = usage || x.pool != ""
+		}
+		m.machines[k] = *x
+	}
+	return usage
+}
+
+func (s *State) touchPods(d dirty, node string) {
+	for k := range s.bound[node] {
+		d.pods[k] = struct{}{}
+	}
+}
+
+// count adds to or takes from what a pool's machines have. A machine on its way out
+// counts until it is gone: it still costs.
+func (m *Model) count(pool string, capacity pack.Resources, sign int64) {
+	if pool == "" {
+		return
+	}
+	sum := m.usage[pool]
+	if sum == nil {
+		sum = pack.Resources{}
+		m.usage[pool] = sum
+	}
+	for k, v := range capacity {
+		sum[k] += sign * v
+	}
+	sum[pack.NodeCount] += sign
+}
+
+func (m *Model) syncPod(s *State, k types.NamespacedName, namespaces Namespaces) error {
+	p := s.pods[k]
+	on, counts := "", false
+	if p != nil && !Terminal(p) {
+		on, counts = m.place(s, p)
+	}
+	delete(m.pending, k)
+	delete(m.refused, k)
+	delete(m.scoped, k)
+	if !counts {
+		if m.pods[k] {
+			m.core.RemovePod(k.Namespace + "/" + k.Name)
+			delete(m.pods, k)
+		}
+		return nil
+	}
+	if hasNamespaceSelector(p) {
+		m.scoped[k] = true
+	}
+	spec, err := PodSpec(p, namespaces)
+	if err != nil {
+		m.refused[k] = err
+		m.core.RemovePod(PodKey(p))
+		delete(m.pods, k)
+		return nil // its pod's business, said in an event
+	}
+	if on == "" {
+		m.pending[k] = p
+	}
+	m.pods[k] = true
+	if err := m.core.SetPod(corePod(p, on, spec)); err != nil {
+		return fmt.Errorf("pod %s: %w", PodKey(p), err)
+	}
+	return nil
+}
+
+// place says where a pod counts: on a Node, or "" for wanting one.
+func (m *Model) place(s *State, p *corev1.Pod) (on string, counts bool) {
+	if p.Spec.NodeName == "" {
+		return "", Provisionable(p)
+	}
+	k := nodeKey(p.Spec.NodeName)
+	if n := s.nodes[p.Spec.NodeName]; n != nil && s.nodeOf[n.Spec.ProviderID] == n.Name {
+		if c, ok := s.claimOf[n.Spec.ProviderID]; ok {
+			k = claimKey(c)
+		}
+	}
+	if m.machines[k].deleting {
+		return "", Reschedulable(p)
+	}
+	return p.Spec.NodeName, true
+}
+
+func corePod(p *corev1.Pod, on string, spec *pack.PodSpec) pack.Pod {
+	return pack.Pod{
+		Name: PodKey(p), Namespace: p.Namespace, Labels: p.Labels, Node: on,
+		Priority: priority(p), Daemon: OwnedByDaemonSet(p) || static(p), Spec: spec,
+	}
+}
+
+func hasNamespaceSelector(p *corev1.Pod) bool {
+	a := p.Spec.Affinity
+	if a == nil {
+		return false
+	}
+	var terms []corev1.PodAffinityTerm
+	var weighted []corev1.WeightedPodAffinityTerm
+	if x := a.PodAffinity; x != nil {
+		terms, weighted = append(terms, x.RequiredDuringSchedulingIgnoredDuringExecution...), append(weighted, x.PreferredDuringSchedulingIgnoredDuringExecution...)
+	}
+	if x := a.PodAntiAffinity; x != nil {
+		terms, weighted = append(terms, x.RequiredDuringSchedulingIgnoredDuringExecution...), append(weighted, x.PreferredDuringSchedulingIgnoredDuringExecution...)
+	}
+	return slices.ContainsFunc(terms, func(t corev1.PodAffinityTerm) bool { return t.NamespaceSelector != nil }) ||
+		slices.ContainsFunc(weighted, func(t corev1.WeightedPodAffinityTerm) bool { return t.PodAffinityTerm.NamespaceSelector != nil })
+}
+
+func (m *Model) syncDaemons(s *State, namespaces Namespaces) error {
+	var out []pack.Daemon
+	for _, d := range s.daemonSets {
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, Labels: d.Spec.Template.Labels},
+			Spec:       d.Spec.Template.Spec,
+		}
+		spec, err := PodSpec(p, namespaces)
+		if err != nil {
+			return fmt.Errorf("DaemonSet: %w", err)
+		}
+		out = append(out, pack.Daemon{Name: PodKey(p), Spec: spec})
+	}
+	slices.SortFunc(out, func(a, b pack.Daemon) int { return strings.Compare(a.Name, b.Name) })
+	return m.core.SetDaemons(out)
+}
+
+// poolsChanged compares the pools with those that the core was told, and remembers
+// them.
+func (m *Model) poolsChanged(pools []Pool) bool {
+	keys := make([]poolKey, 0, len(pools))
+	for _, p := range pools {
+		k := poolKey{uid: p.UID, generation: p.Generation, n: len(p.Types)}
+		if k.n > 0 {
+			k.types = &p.Types[0]
+		}
+		keys = append(keys, k)
+	}
+	if slices.Equal(keys, m.pools) {
+		return false
+	}
+	m.pools = keys
+	return true
+}
+
+func (m *Model) syncPools(pools []Pool) error {
+	fresh := map[*cloud.InstanceType][]pack.InstanceType{}
+	var out []pack.Pool
+	for _, p := range pools {
+		if len(p.Types) == 0 {
+			continue
+		}
+		first := &p.Types[0]
+		if fresh[first] == nil {
+			if got := m.classes[first]; len(got) == len(p.Types) {
+				fresh[first] = got
+			} else {
+				fresh[first] = instanceTypes(p.Types)
+			}
+		}
+		q := pool(p, fresh[first])
+		q.Usage = pack.Resources{}
+		for k, v := range m.usage[p.Name] {
+			q.Usage[k] = v
+		}
+		out = append(out, q)
+	}
+	m.classes = fresh
+	return m.core.SetPools(out, nil, wellKnown())
+}
+
+// Pending counts the pods that want a node.
+func (m *Model) Pending() int { return len(m.pending) }
+
+// Pod returns the pending pod of a plan's name, or nil.
+func (m *Model) Pod(name string) *corev1.Pod {
+	ns, n, _ := strings.Cut(name, "/")
+	return m.pending[types.NamespacedName{Namespace: ns, Name: n}]
+}
+
+// Refused lists pods that can't be translated, with the reason.
+func (m *Model) Refused() map[types.NamespacedName]error { return m.refused }
+
+// Plan decides where the pending pods go.
+func (m *Model) Plan(o pack.Options) *pack.Plan { return m.core.Solve(o) }

@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Snapshot is the state at one moment, in a fixed order. Its objects are shared
+// and read-only.
+type Snapshot struct {
+	// Nodes has machines with and without a Node or a claim, sorted by name.
+	Nodes []Node
+	// Pending are the pods that wait for a node, sorted by namespace and name.
+	Pending    []*corev1.Pod
+	DaemonSets []*appsv1.DaemonSet
+}
+
+// Snapshot copies the state's index, not its objects.
+func (s *State) Snapshot() Snapshot {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out Snapshot
+
+	for name := range s.nodes {
+		if n, ok := s.machine(nodeKey(name)); ok {
+			out.Nodes = append(out.Nodes, n)
+		}
+	}
+	for name := range s.claims {
+		if n, ok := s.machine(claimKey(name)); ok {
+			out.Nodes = append(out.Nodes, n)
+		}
+	}
+	slices.SortFunc(out.Nodes, func(a, b Node) int { return strings.Compare(a.Name(), b.Name()) })
+
+	for _, p := range s.pods {
+		if Provisionable(p) {
+			out.Pending = append(out.Pending, p)
+		}
+	}
+	slices.SortFunc(out.Pending, comparePods)
+	for _, d := range s.daemonSets {
+		out.DaemonSets = append(out.DaemonSets, d)
+	}
+	slices.SortFunc(out.DaemonSets, func(a, b *appsv1.DaemonSet) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// machine returns what a key stands for now. A Node that a claim has been found for
+// is the claim's machine and no longer one of its own.
+func (s *State) machine(k string) (Node, bool) {
+	var c *karpenter.NodeClaim
+	var n *corev1.Node
+	if name, ok := strings.CutPrefix(k, claimKey("")); ok {
+		if c = s.claims[name]; c == nil {
+			return Node{}, false
+		}
+		if id := c.Status.ProviderID; id != "" && s.claimOf[id] == name {
+			n = s.nodes[s.nodeOf[id]]
+		}
+	} else {
+		name := strings.TrimPrefix(k, nodeKey(""))
+		if n = s.nodes[name]; n == nil {
+			return Node{}, false
+		}
+		if _, claimed := s.claimOf[n.Spec.ProviderID]; claimed && s.nodeOf[n.Spec.ProviderID] == name {
+			return Node{}, false
+		}
+	}
+	out := Node{Claim: c, Node: n, NominatedUntil: s.nominatedUntil(c, n)}
+	if n != nil {
+		out.Pods, out.Moved = sortedPods(s.bound[n.Name]), s.moved[n.Name]
+	}
+	return out, true
+}
+
+func (s *State) nominatedUntil(c *karpenter.NodeClaim, n *corev1.Node) time.Time {
+	var until time.Time
+	if c != nil {
+		until = s.nominated[c.Name]
+	}
+	if n != nil && s.nominated[n.Name].After(until) {
+		until = s.nominated[n.Name]
+	}
+	return until
+}
+
+func sortedPods(m map[types.NamespacedName]*corev1.Pod) []*corev1.Pod {
+	out := make([]*corev1.Pod, 0, len(m))
+	for _, p := range m {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, comparePods)
+	return out
+}
+
+func comparePods(a, b *corev1.Pod) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
