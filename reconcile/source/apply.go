@@ -1,0 +1,293 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/render"
+	"github.com/coppice-dev/coppice/schemas/coppice"
+)
+
+// pending is an object that the commit changes, or that was never applied.
+type pending struct {
+	declared render.Object
+	object   *unstructured.Unstructured
+	entry    coppice.InventoryEntry
+	// writes and creates say what applying it will do.
+	writes, creates bool
+}
+
+// wanted returns the inventory of the head commit, sorted.
+func (p *pass) wanted() []coppice.InventoryEntry {
+	var out []coppice.InventoryEntry
+	for _, o := range p.memory.head.bundle.Objects {
+		out = append(out, kube.Entry(kube.Object(o.GVK, o.Value)))
+	}
+	return kube.Merge(nil, out)
+}
+
+// guard refuses a commit that declares what another source has, or that would
+// delete more than the source allows.
+func (p *pass) guard(ctx context.Context) error {
+	wanted := p.wanted()
+	if len(wanted) == 0 && len(p.entries()) > 0 {
+		return terminally(reasonPruneGuard, fmt.Errorf("%s declares no object, and %s applied; to remove them all, delete them and this source",
+			p.head.Short(), plural(len(p.entries()), "object is", "objects are")))
+	}
+	if prunes(p.src) {
+		left := kube.Left(p.entries(), wanted)
+		if limit := maxDeletes(p.src); len(left) > limit {
+			return terminally(reasonPruneGuard, fmt.Errorf("%s would delete %s (%s), and spec.maxDeletes is %d; raise it if that is meant",
+				p.head.Short(), plural(len(left), "object", "objects"), someNames(left), limit))
+		}
+	}
+	var list coppice.NodeSourceList
+	if err := p.client.List(ctx, &list); err != nil {
+		return retrying(reasonApply, fmt.Errorf("list sources: %w", err))
+	}
+	for _, e := range wanted {
+		if other := owner(p.src, list.Items, e.ID); other != nil {
+			return terminally(reasonContested, fmt.Errorf("%s belongs to NodeSource %s/%s; declare it in one source alone", entryName(e), other.Namespace, other.Name))
+		}
+	}
+	return nil
+}
+
+// owner returns the other source that has an object, nil if there is none. Of
+// two that have it, the one that applied it wins, and of two that did, the older.
+func owner(self *coppice.NodeSource, all []coppice.NodeSource, id string) *coppice.NodeSource {
+	rank := func(s *coppice.NodeSource) (has, applied bool) {
+		if s.Status.Inventory == nil {
+			return false, false
+		}
+		e, ok := kube.Find(s.Status.Inventory.Entries, id)
+		return ok, ok && e.Digest != ""
+	}
+	_, mine := rank(self)
+	for i := range all {
+		other := &all[i]
+		if other.Namespace == self.Namespace && other.Name == self.Name {
+			continue
+		}
+		has, theirs := rank(other)
+		switch {
+		case !has, mine && !theirs:
+		case theirs && !mine, older(other, self):
+			return other
+		}
+	}
+	return nil
+}
+
+func older(a, b *coppice.NodeSource) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
+}
+
+func prunes(src *coppice.NodeSource) bool { return src.Spec.Prune == nil || *src.Spec.Prune }
+
+// defaultMaxDeletes is the API's own default.
+const defaultMaxDeletes = 3
+
+func maxDeletes(src *coppice.NodeSource) int {
+	if src.Spec.MaxDeletes == nil {
+		return defaultMaxDeletes
+	}
+	return int(*src.Spec.MaxDeletes)
+}
+
+// preview asks the API server about every object that the commit changes, before
+// any of them is written. Whatever it refuses is a finding at the author's line.
+func (p *pass) preview(ctx context.Context) error {
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	var refused diag.List
+	p.todo = nil
+	for _, o := range p.memory.head.bundle.Objects {
+		obj := kube.Object(o.GVK, o.Value)
+		entry := kube.Entry(obj)
+		// What Git says hasn't changed, so it is not applied again: what somebody
+		// changed by hand is for the part drift to judge.
+		if old, ok := kube.Find(p.entries(), entry.ID); ok && old.Digest == entry.Digest {
+			continue
+		}
+		look, err := p.applier.Preview(ctx, obj)
+		var invalid *kube.InvalidError
+		if errors.As(err, &invalid) {
+			refused = append(refused, located(o, invalid)...)
+			continue
+		}
+		if err != nil {
+			return kubeFailure(reasonApply, err)
+		}
+		if look.Live != nil && look.Live.GetDeletionTimestamp() != nil {
+			return waiting(reasonTerminating, terminatingDelay, fmt.Errorf("%s is being deleted; it is applied again once it is gone", o.ID()))
+		}
+		p.todo = append(p.todo, pending{declared: o, object: obj, entry: entry, writes: look.Writes, creates: look.Live == nil})
+	}
+	if len(refused) > 0 {
+		return p.refuse(refused.Sorted())
+	}
+	return nil
+}
+
+// located gives what the API server says the author's position.
+func located(o render.Object, invalid *kube.InvalidError) diag.List {
+	var out diag.List
+	for _, c := range invalid.Causes {
+		out = append(out, diag.Finding{
+			Code: "API001", Message: c.Message, Pos: o.Position(c.Path...),
+			Object: o.ID(), Path: plan.PathString(c.Path),
+		})
+	}
+	return out
+}
+
+// record writes down what is about to be created, so that a crash between the
+// writing of an object and that of the status never loses sight of one.
+func (p *pass) record(ctx context.Context) error {
+	var intents []coppice.InventoryEntry
+	for _, t := range p.todo {
+		if _, ok := kube.Find(p.entries(), t.entry.ID); !ok {
+			intents = append(intents, coppice.InventoryEntry{ID: t.entry.ID, Version: t.entry.Version})
+		}
+	}
+	if len(intents) == 0 {
+		return nil
+	}
+	p.setEntries(kube.Merge(p.entries(), intents))
+	p.src.Status.Conditions = withProgress(p.src.Status.Conditions, p.src.Generation, "Applying "+p.head.Short(), p.clock.Now())
+	if _, err := kube.PatchStatus(ctx, p.client, p.read, p.src); err != nil {
+		return retrying(reasonApply, err)
+	}
+	p.read = p.src.DeepCopy()
+	return nil
+}
+
+// apply makes the API server hold the objects, in the bundle's order.
+func (p *pass) apply(ctx context.Context) error {
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	var lost []plan.Difference
+	for _, t := range p.todo {
+		if t.writes {
+			if _, err := p.applier.Apply(ctx, t.object); err != nil {
+				return kubeFailure(reasonApply, err)
+			}
+			lost = append(lost, p.differencesOf(t.declared)...)
+		}
+		delete(p.memory.objects, t.entry.ID)
+		p.setEntries(kube.Merge(p.entries(), []coppice.InventoryEntry{t.entry}))
+	}
+	if len(lost) > 0 {
+		p.warn(reasonOverwritten, p.try.revision, "%s sets what somebody had changed by hand: %s", p.head.Short(), plan.Summary(lost))
+	}
+	return nil
+}
+
+func (p *pass) differencesOf(o render.Object) []plan.Difference {
+	var out []plan.Difference
+	for _, d := range p.memory.diffs {
+		if d.Object == planID(o) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// prune deletes what the source applied once and the commit doesn't declare. What
+// can't be deleted stays in the inventory and is tried again.
+func (p *pass) prune(ctx context.Context) error {
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	wanted := p.wanted()
+	left := kube.Left(p.entries(), wanted)
+	var errs []error
+	var gone []coppice.InventoryEntry
+	for _, e := range left {
+		if prunes(p.src) {
+			obj, err := kube.Referenced(e)
+			var done kube.Deletion
+			if err == nil {
+				done, err = p.applier.Delete(ctx, obj)
+			}
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if done == kube.Deleted {
+				p.deleted++
+				gone = append(gone, e)
+			}
+		}
+		delete(p.memory.objects, e.ID)
+		p.setEntries(slices.DeleteFunc(slices.Clone(p.entries()), func(o coppice.InventoryEntry) bool { return o.ID == e.ID }))
+	}
+	if len(errs) > 0 {
+		return kubeFailure(reasonPrune, errors.Join(errs...))
+	}
+	if len(gone) > 0 {
+		p.info(reasonPruned, p.try.revision, "%s no longer declares %s; deleted", p.head.Short(), someNames(gone))
+	}
+	return nil
+}
+
+// finish notes that the cluster matches the commit.
+func (p *pass) finish(context.Context) error {
+	created, changed := 0, 0
+	for _, t := range p.todo {
+		switch {
+		case t.creates:
+			created++
+		case t.writes:
+			changed++
+		}
+	}
+	if p.src.Status.LastAppliedRevision != p.try.revision {
+		p.info(reasonApplied, p.try.revision, "%s is applied: %d created, %d changed, %d as they were", p.head.Short(),
+			created, changed, len(p.memory.head.bundle.Objects)-created-changed)
+	}
+	p.src.Status.LastAppliedRevision = p.try.revision
+	p.memory.applied = p.memory.head
+	p.memory.done, p.memory.open = p.try, false
+	p.result.summary = fmt.Sprintf("%d created, %d changed, %d deleted", created, changed, p.deleted)
+	return nil
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// someNames lists the first few of some entries.
+func someNames(entries []coppice.InventoryEntry) string {
+	const shown = 5
+	var names []string
+	for i, e := range entries {
+		if i == shown {
+			return strings.Join(names, ", ") + fmt.Sprintf(" and %d more", len(entries)-shown)
+		}
+		names = append(names, entryName(e))
+	}
+	return strings.Join(names, ", ")
+}
+
+func entryName(e coppice.InventoryEntry) string {
+	u, err := kube.Referenced(e)
+	if err != nil {
+		return e.ID
+	}
+	return u.GetKind() + "/" + u.GetName()
+}

@@ -1,0 +1,231 @@
+package source
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/render"
+	"github.com/coppice-dev/coppice/schemas/coppice"
+)
+
+// drift compares what was applied with what is live. Its findings go to the
+// status and to memory; if they can't be had, the former ones stand.
+func (p *pass) drift(ctx context.Context) error {
+	if p.src.Spec.DriftMode == coppice.DriftOff || p.src.Status.LastAppliedRevision == "" {
+		p.memory.diffs, p.src.Status.Drift = nil, nil
+		return nil
+	}
+	base, err := p.base(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	diffs, err := p.compare(ctx, base)
+	if err != nil {
+		return kubeFailure(reasonDriftCheck, err)
+	}
+	diffs = plan.Carry(p.memory.diffs, diffs)
+	if p.src.Spec.DriftMode == coppice.DriftCorrect && len(diffs) > 0 {
+		if diffs, err = p.correct(ctx, base, diffs); err != nil {
+			return kubeFailure(reasonDriftCheck, err)
+		}
+	}
+	p.memory.diffs = diffs
+	p.src.Status.Drift = summarize(diffs, p.src.Status.Drift)
+	return nil
+}
+
+// base returns the commit that was last applied. It is fetched again only after
+// a restart, and only if it is no longer the head.
+func (p *pass) base(ctx context.Context) (evaluated, error) {
+	rev, err := git.ParseRevision(p.src.Status.LastAppliedRevision)
+	if err != nil {
+		return evaluated{}, retrying(reasonDriftCheck, err)
+	}
+	key := p.key(rev)
+	switch key {
+	case p.memory.applied.key:
+		return p.memory.applied, nil
+	case p.memory.head.key:
+		p.memory.applied = p.memory.head
+		return p.memory.applied, nil
+	}
+	if p.memory.applied.key != "" {
+		// The source's own spec moved on, and the commit that it now asks for isn't
+		// applied. What was, still is what was.
+		return p.memory.applied, nil
+	}
+	if err := p.connect(ctx); err != nil {
+		return evaluated{}, err
+	}
+	e, err := p.fetch(ctx, rev)
+	if err != nil {
+		return evaluated{}, err
+	}
+	p.memory.applied = e
+	return e, nil
+}
+
+// compare looks at every object of the commit that was applied as the commit has
+// it. An object that looks as it did before isn't read again.
+func (p *pass) compare(ctx context.Context, base evaluated) ([]plan.Difference, error) {
+	var out []plan.Difference
+	var errs []error
+	for _, o := range base.bundle.Objects {
+		obj := kube.Object(o.GVK, o.Value)
+		entry := kube.Entry(obj)
+		if applied, ok := kube.Find(p.entries(), entry.ID); !ok || applied.Digest != entry.Digest {
+			continue
+		}
+		state, err := p.state(ctx, obj)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		known, ok := p.memory.objects[entry.ID]
+		if !ok || known.state != state || known.digest != entry.Digest {
+			if known, err = p.look(ctx, o, obj); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			known.digest = entry.Digest
+			p.memory.objects[entry.ID] = known
+		}
+		out = append(out, known.diffs...)
+	}
+	return out, errors.Join(errs...)
+}
+
+// state identifies what the watch last showed of an object: its generation, which
+// counts every change but that of metadata and status, and the metadata that Git
+// may hold.
+func (p *pass) state(ctx context.Context, obj *unstructured.Unstructured) (string, error) {
+	meta := &metav1.PartialObjectMetadata{}
+	meta.SetGroupVersionKind(obj.GroupVersionKind())
+	err := p.client.Get(ctx, client.ObjectKeyFromObject(obj), meta)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s/%s: %w", obj.GetKind(), obj.GetName(), err)
+	}
+	return stateOf(meta), nil
+}
+
+func stateOf(o client.Object) string {
+	// Encoding sorts the maps' keys. No map and an empty one are the same.
+	notes := func(m map[string]string) map[string]string {
+		if len(m) == 0 {
+			return nil
+		}
+		return m
+	}
+	data, err := json.Marshal([]any{o.GetUID(), o.GetGeneration(), notes(o.GetLabels()), notes(o.GetAnnotations())})
+	if err != nil {
+		panic(fmt.Sprintf("source: metadata is no JSON: %v", err))
+	}
+	return string(data)
+}
+
+// look reads an object and compares it with what Git holds.
+func (p *pass) look(ctx context.Context, o render.Object, obj *unstructured.Unstructured) (seen, error) {
+	observed := plan.Observed{ID: planID(o), File: p.file(o), Git: o.Value}
+	live, err := p.applier.Live(ctx, obj)
+	if err != nil {
+		return seen{}, err
+	}
+	out := seen{}
+	if live != nil {
+		look, err := p.applier.Preview(ctx, obj)
+		if err != nil {
+			return seen{}, err
+		}
+		if look.Live != nil {
+			observed.Live, observed.Want = look.Live.Object, look.Want.Object
+			out.state = stateOf(look.Live)
+		}
+	}
+	out.diffs = plan.Drift([]plan.Observed{observed})
+	return out, nil
+}
+
+func planID(o render.Object) plan.ID {
+	return plan.ID{Group: o.GVK.Group, Kind: o.GVK.Kind, Name: o.Name}
+}
+
+// file is where an object is declared, as a path in the repository.
+func (p *pass) file(o render.Object) string {
+	pos := o.Position("spec")
+	if !pos.IsValid() {
+		return ""
+	}
+	return path.Join(p.src.Spec.Path, pos.File)
+}
+
+// correct puts Git's values back and returns what still differs. It does so at
+// most once per interval: whoever insists on another value is not fought.
+func (p *pass) correct(ctx context.Context, base evaluated, diffs []plan.Difference) ([]plan.Difference, error) {
+	if next := p.memory.corrected.Add(p.interval()); p.clock.Now().Before(next) {
+		p.wake(next)
+		return diffs, nil
+	}
+	p.memory.corrected = p.clock.Now()
+	differs := map[plan.ID]bool{}
+	for _, d := range diffs {
+		differs[d.Object] = true
+	}
+	for _, o := range base.bundle.Objects {
+		if !differs[planID(o)] {
+			continue
+		}
+		obj := kube.Object(o.GVK, o.Value)
+		if _, err := p.applier.Apply(ctx, obj); err != nil {
+			return diffs, err
+		}
+		delete(p.memory.objects, kube.EntryID(obj))
+	}
+	p.warn(reasonCorrected, p.clock.Now().String(), "Git's values are put back: %s", plan.Summary(diffs))
+	return nil, nil
+}
+
+// The bounds of a drift summary: the API's limit of items, and a length at which
+// a value still fits a line.
+const (
+	driftItems = 10
+	valueBytes = 200
+)
+
+// summarize makes the status of differences, nil for none. The commit that the
+// former status names stays until another report is written.
+func summarize(diffs []plan.Difference, before *coppice.DriftSummary) *coppice.DriftSummary {
+	if len(diffs) == 0 {
+		return nil
+	}
+	objects, fields := plan.Count(diffs)
+	out := &coppice.DriftSummary{Objects: int32(objects), Fields: int32(fields)}
+	for i, d := range diffs {
+		if i == driftItems {
+			break
+		}
+		out.Items = append(out.Items, coppice.DriftItem{
+			Object: d.Object.String(), Field: d.Field,
+			Git: clip(d.Git.String(), valueBytes), Live: clip(d.Live.String(), valueBytes), Manager: d.Manager,
+		})
+	}
+	if before != nil {
+		out.ReportCommit = before.ReportCommit
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package source
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/render"
+)
+
+// evaluated is what a commit says.
+type evaluated struct {
+	// key names the commit, the folder and the cluster; "" for nothing.
+	key      string
+	bundle   render.Bundle
+	findings diag.List
+}
+
+// seen is the outcome of looking at one object.
+type seen struct {
+	// state identifies the live object's content, metadata of others included.
+	state string
+	// digest identifies what it was compared with.
+	digest string
+	diffs  []plan.Difference
+}
+
+// memory is what earlier passes over one source found out. One pass at a time
+// uses it.
+type memory struct {
+	// head and applied are the last attempted and the last applied commit.
+	head, applied evaluated
+	// done is the attempt that needs nothing further.
+	done attempt
+	// open is set while the last attempt needs something further.
+	open bool
+	// nextPoll is when the repository is asked again.
+	nextPoll time.Time
+	// failures counts passes of which a part failed for now, one after another.
+	failures int
+	// objects by inventory id.
+	objects map[string]seen
+	// diffs are the differences of the last look, with the times of the first.
+	diffs []plan.Difference
+	// reported identifies the report that is on the branch, "" if that's unknown.
+	reported string
+	// pushed and corrected are when those things last happened.
+	pushed, corrected time.Time
+	// announced are the events that were written, by name.
+	announced map[string]bool
+}
+
+// attempt is a commit and what was asked about it.
+type attempt struct {
+	revision   string
+	generation int64
+	request    string
+}
+
+// memories holds a memory for each source.
+type memories struct {
+	mu  sync.Mutex
+	all map[types.NamespacedName]*memory
+	// uids tells a source from an earlier one of the same name.
+	uids map[types.NamespacedName]types.UID
+}
+
+func newMemories() *memories {
+	return &memories{all: map[types.NamespacedName]*memory{}, uids: map[types.NamespacedName]types.UID{}}
+}
+
+func (m *memories) of(name types.NamespacedName, uid types.UID) *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.all[name] == nil || m.uids[name] != uid {
+		m.all[name] = &memory{objects: map[string]seen{}, announced: map[string]bool{}}
+		m.uids[name] = uid
+	}
+	return m.all[name]
+}
+
+func (m *memories) forget(name types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.all, name)
+	delete(m.uids, name)
+}

@@ -1,0 +1,248 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/schemas/coppice"
+)
+
+// pass is one look at one source: what was read, what came of it, and what to
+// tell. It lives for the length of one Reconcile.
+type pass struct {
+	*Reconciler
+	// read is the source as the API server last showed it, src the same with the
+	// status that this pass works on.
+	read, src *coppice.NodeSource
+	memory    *memory
+
+	remote git.Remote
+	// head is what the ref names, and try that together with what was asked.
+	head git.Revision
+	try  attempt
+	// todo are the objects that the commit changes, deleted how many it took away.
+	todo    []pending
+	deleted int
+
+	result result
+	notes  []note
+}
+
+// result is what settle needs to know of a pass.
+type result struct {
+	// change, drift and report are the errors of the three parts.
+	change, drift, report error
+	// skipped is set when the part change had no reason to do anything: its
+	// conditions stay as they are.
+	skipped bool
+	// summary says what the part change did.
+	summary string
+	// wake is when something that was put off is due, zero for nothing.
+	wake time.Time
+}
+
+func (r *Reconciler) newPass(src *coppice.NodeSource) *pass {
+	return &pass{
+		Reconciler: r, read: src, src: src.DeepCopy(),
+		memory: r.memories.of(client.ObjectKeyFromObject(src), src.UID),
+	}
+}
+
+// change brings the cluster to the commit that the ref names. It is done early
+// when there is nothing new, and leaves what is live untouched when it fails
+// before the step apply.
+func (p *pass) change(ctx context.Context) error {
+	p.try = attempt{generation: p.src.Generation, request: request(p.src)}
+	if !p.due() {
+		p.result.skipped = true
+		return nil
+	}
+	p.memory.open = true
+	for _, step := range []func(context.Context) error{
+		p.connect,
+		p.resolve,
+		p.evaluateHead,
+		p.guard,
+		p.preview,
+		p.record,
+		p.apply,
+		p.prune,
+		p.finish,
+	} {
+		err := step(ctx)
+		if errors.Is(err, errNothingNew) {
+			p.memory.open, p.result.skipped = false, true
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errNothingNew ends the part change without a failure.
+var errNothingNew = errors.New("nothing new")
+
+// due reports whether the repository is to be asked: the interval is over,
+// something new is asked for, or the last attempt isn't done.
+func (p *pass) due() bool {
+	done := p.memory.done
+	return p.memory.open || !p.clock.Now().Before(p.memory.nextPoll) ||
+		done.generation != p.try.generation || done.request != p.try.request
+}
+
+// connect reads the credentials. It sets no condition of its own but
+// SecretNotUsable, through its error.
+func (p *pass) connect(ctx context.Context) error {
+	auth, err := p.auth(ctx, p.src.Spec.SecretRef)
+	if err != nil {
+		return err
+	}
+	p.remote = git.Remote{URL: p.src.Spec.URL, Auth: auth}
+	return nil
+}
+
+// auth reads a Secret of the source's namespace: username and password.
+func (p *pass) auth(ctx context.Context, ref *coppice.SecretReference) (git.Auth, error) {
+	if ref == nil {
+		return git.Auth{}, nil
+	}
+	var secret corev1.Secret
+	key := client.ObjectKey{Namespace: p.src.Namespace, Name: ref.Name}
+	if err := p.reader.Get(ctx, key, &secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return git.Auth{}, terminally(reasonSecret, fmt.Errorf("there is no Secret %q; create it with the keys username and password", ref.Name))
+		}
+		return git.Auth{}, retrying(reasonSecret, fmt.Errorf("read Secret %q: %w", ref.Name, err))
+	}
+	auth := git.Auth{Username: string(secret.Data["username"]), Password: string(secret.Data["password"])}
+	if auth.Password == "" {
+		return git.Auth{}, terminally(reasonSecret, fmt.Errorf("the Secret %q has no key password; add it, and username beside it", ref.Name))
+	}
+	return auth, nil
+}
+
+// resolve asks where the ref points. It ends the part change if that is what
+// the last attempt was about.
+func (p *pass) resolve(ctx context.Context) error {
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	var ref git.Ref
+	if r := p.src.Spec.Ref; r != nil {
+		ref = git.Ref{Branch: r.Branch, Tag: r.Tag, Name: r.Name, Commit: r.Commit}
+	}
+	head, err := p.remote.Head(ctx, ref)
+	if err != nil {
+		return gitFailure(err)
+	}
+	p.head, p.try.revision = head, head.String()
+	p.memory.nextPoll = p.clock.Now().Add(spread(p.interval(), p.jitter()))
+	if p.try == p.memory.done {
+		return errNothingNew
+	}
+	return nil
+}
+
+func (p *pass) interval() time.Duration {
+	if d := p.src.Spec.Interval.Duration; d > 0 {
+		return d
+	}
+	return defaultInterval
+}
+
+// spread moves an interval by up to a twentieth, so that sources that were
+// created together don't poll together for ever.
+func spread(d time.Duration, jitter float64) time.Duration {
+	return d + time.Duration((jitter-0.5)*0.1*float64(d))
+}
+
+// key names a commit's content as this source reads it.
+func (p *pass) key(rev git.Revision) string {
+	return strings.Join([]string{p.src.Spec.URL, rev.Hash, p.src.Spec.Path, p.src.Spec.Cluster}, "\n")
+}
+
+// evaluateHead makes objects of the commit. A commit with findings is refused as
+// a whole, and remembered as such.
+func (p *pass) evaluateHead(ctx context.Context) error {
+	p.src.Status.LastAttemptedRevision = p.try.revision
+	asked := p.try.request != p.memory.done.request
+	if asked {
+		// Somebody wants another look at everything.
+		p.memory.objects, p.memory.reported = map[string]seen{}, ""
+	}
+	if key := p.key(p.head); p.memory.head.key != key || asked {
+		e, err := p.fetch(ctx, p.head)
+		if err != nil {
+			return err
+		}
+		p.memory.head = e
+	}
+	if findings := p.memory.head.findings; findings.HasErrors() {
+		p.memory.done, p.memory.open = p.try, false
+		return p.refuse(findings)
+	}
+	return nil
+}
+
+// fetch gets a commit and evaluates it.
+func (p *pass) fetch(ctx context.Context, rev git.Revision) (evaluated, error) {
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	commit, err := p.remote.Fetch(ctx, rev)
+	if err != nil {
+		return evaluated{}, gitFailure(err)
+	}
+	tree, err := commit.FS(p.src.Spec.Path)
+	if err != nil {
+		return evaluated{}, gitFailure(err)
+	}
+	bundle, findings, err := p.evaluate(ctx, tree, p.src.Spec.Cluster)
+	if err != nil {
+		return evaluated{}, retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %w", rev.Short(), err))
+	}
+	return evaluated{key: p.key(rev), bundle: bundle, findings: findings.Sorted()}, nil
+}
+
+// entries returns the inventory as it stands.
+func (p *pass) entries() []coppice.InventoryEntry {
+	if p.src.Status.Inventory == nil {
+		return nil
+	}
+	return p.src.Status.Inventory.Entries
+}
+
+func (p *pass) setEntries(entries []coppice.InventoryEntry) {
+	if len(entries) == 0 {
+		p.src.Status.Inventory = nil
+		return
+	}
+	p.src.Status.Inventory = &coppice.Inventory{Entries: slices.Clone(entries)}
+}
+
+// log tells of a pass that changed the status.
+func (p *pass) log(ctx context.Context, changed bool) {
+	if !changed {
+		return
+	}
+	log := ctrllog.FromContext(ctx)
+	for _, part := range []struct {
+		name string
+		err  error
+	}{{"change", p.result.change}, {"drift", p.result.drift}, {"report", p.result.report}} {
+		if part.err != nil {
+			log.Info("Part of a pass did not succeed", "part", part.name, "reason", classified(part.err, reasonApply).reason, "error", part.err.Error())
+		}
+	}
+	log.V(1).Info("Status changed", "attempted", p.src.Status.LastAttemptedRevision, "applied", p.src.Status.LastAppliedRevision)
+}

@@ -1,0 +1,136 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/schemas/coppice"
+)
+
+// pushSpacing is the least time between two reports of a source: a branch is
+// for people to read, and a fight over a field shall not fill it.
+const pushSpacing = 30 * time.Second
+
+// report brings the report on the branch in line with what drift found. It makes
+// one commit when that changed, and none otherwise.
+func (p *pass) report(ctx context.Context) error {
+	back := p.src.Spec.WriteBack
+	if back == nil || p.src.Status.LastAppliedRevision == "" || p.result.drift != nil {
+		return nil
+	}
+	if rev, err := git.ParseRevision(p.src.Status.LastAttemptedRevision); err == nil && rev.Ref == back.Branch {
+		return terminally(reasonReportBranch, fmt.Errorf("spec.writeBack.branch is the branch %q that is read; choose another", back.Branch))
+	}
+	report := plan.Report{
+		Cluster: p.clusterName(), Source: p.src.Namespace + "/" + p.src.Name,
+		Repository: git.RedactURL(p.src.Spec.URL), Path: p.src.Spec.Path,
+		Differences: p.memory.diffs,
+	}
+	file := path.Join(back.Path, pathPart(report.Cluster), p.src.Namespace, p.src.Name+".yaml")
+	var content []byte
+	if len(report.Differences) > 0 {
+		content = report.Encode()
+	}
+	id := identify(p.src.Spec.URL, back.Branch, file, string(content))
+	if id == p.memory.reported {
+		return nil
+	}
+	if next := p.memory.pushed.Add(min(pushSpacing, p.interval())); p.clock.Now().Before(next) {
+		p.wake(next)
+		return nil
+	}
+	pushed, err := p.push(ctx, back, git.Write{
+		Branch: back.Branch,
+		Files:  map[string][]byte{file: content},
+		Seed:   map[string][]byte{"README.md": []byte(readme)},
+		Author: git.Identity{Name: back.Author.Name, Email: back.Author.Email},
+		// The revision is in the message and not in the file: another commit in Git
+		// doesn't make another drift.
+		Message: report.CommitMessage(p.src.Status.LastAppliedRevision),
+		Now:     p.clock.Now(),
+	})
+	if err != nil {
+		return err
+	}
+	p.memory.reported = id
+	if pushed.Changed {
+		p.memory.pushed = p.clock.Now()
+		p.src.Status.LastPushCommit = pushed.Hash
+		p.info(reasonReportWritten, pushed.Hash, "commit %.12s on branch %s: %s", pushed.Hash, back.Branch, plan.Summary(report.Differences))
+	}
+	if d := p.src.Status.Drift; d != nil && (pushed.Changed || d.ReportCommit == "") {
+		d.ReportCommit = pushed.Hash
+	}
+	return nil
+}
+
+// readme is the first commit's other file, for whoever comes upon the branch.
+const readme = `# Reports
+
+Coppice writes this branch. It holds one file for each source whose cluster
+differs from Git, and nothing else; a file goes when its drift is settled.
+Nothing is read from here.
+`
+
+func (p *pass) push(ctx context.Context, back *coppice.WriteBack, w git.Write) (git.Pushed, error) {
+	ref := back.SecretRef
+	if ref == nil {
+		ref = p.src.Spec.SecretRef
+	}
+	auth, err := p.auth(ctx, ref)
+	if err != nil {
+		return git.Pushed{}, err
+	}
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	remote := git.Remote{URL: p.src.Spec.URL, Auth: auth}
+	pushed, err := remote.Push(ctx, w, git.Retry{Jitter: p.jitter})
+	switch {
+	case errors.Is(err, git.ErrRejected):
+		return pushed, terminally(reasonReportFailed, err)
+	case err != nil:
+		return pushed, gitFailure(err)
+	}
+	return pushed, nil
+}
+
+// clusterName is what reports call this cluster: what the source says, or else
+// what the controller was told.
+func (p *pass) clusterName() string {
+	if name := p.memory.applied.bundle.Cluster; name != "" {
+		return name
+	}
+	return p.cluster
+}
+
+// pathPart makes a name safe as one element of a path.
+func pathPart(s string) string {
+	clean := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
+			return c
+		}
+		return '-'
+	}, s)
+	return strings.TrimLeft(clean, ".")
+}
+
+func identify(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// wake asks for a pass at a time, or earlier.
+func (p *pass) wake(at time.Time) {
+	if p.result.wake.IsZero() || at.Before(p.result.wake) {
+		p.result.wake = at
+	}
+}

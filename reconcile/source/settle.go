@@ -1,0 +1,275 @@
+package source
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/schemas/coppice"
+)
+
+// The conditions of a source. Ready, Reconciling and Stalled are those of
+// kstatus; the others are there only while they are true or unknown.
+const (
+	conditionReady        = "Ready"
+	conditionReconciling  = "Reconciling"
+	conditionStalled      = "Stalled"
+	conditionReportFailed = "ReportFailed"
+)
+
+// patience is how many passes in a row may fail for now before anybody is told:
+// a server that restarts is back before the third.
+const patience = 3
+
+// The pause after a failure doubles from firstRetry to lastRetry.
+const (
+	firstRetry = 2 * time.Second
+	lastRetry  = 2 * time.Minute
+)
+
+// soonest is the least pause between two passes.
+const soonest = 100 * time.Millisecond
+
+// messageBytes bounds a condition's message. Findings are many and long; the
+// events hold all of them.
+const messageBytes = 1500
+
+// decision is what settle makes of a pass.
+type decision struct {
+	status coppice.NodeSourceStatus
+	// failures counts passes that failed for now, this one included.
+	failures int
+	// requeue is when the next pass is due, zero for never.
+	requeue time.Duration
+}
+
+// settle turns the outcome of a pass into conditions, history and the time of
+// the next pass. src carries the status as the steps left it, poll is how long
+// the repository may rest, failures how many passes failed before this one.
+//
+//	change            Ready    Reconciling             Stalled
+//	done              True     -                       -
+//	nothing to do     as it was
+//	terminal failure  False    -                       True
+//	waiting           False    True, the reason        -
+//	failed for now    as it was, from the third time on False and Reconciling True
+//
+// It is a function of its arguments, and nothing in the status that it returns
+// changes while nothing happens.
+func settle(src *coppice.NodeSource, res result, failures int, poll time.Duration, now time.Time) decision {
+	out := decision{status: *src.Status.DeepCopy(), requeue: max(poll, soonest)}
+	status := &out.status
+	status.ObservedGeneration = src.Generation
+	c := conditions{list: status.Conditions, generation: src.Generation, now: now}
+	if src.Spec.Suspend {
+		c.drop(conditionReconciling)
+		status.Conditions = c.sorted()
+		out.requeue = 0
+		return out
+	}
+	status.LastHandledReconcileAt = request(src)
+
+	for _, err := range []error{res.change, res.drift, res.report} {
+		switch f := classified(err, ""); {
+		case err == nil:
+		case f.class == retry:
+			out.failures = failures + 1
+		case f.class == wait:
+			out.requeue = min(out.requeue, f.after)
+		}
+	}
+	if out.failures > 0 {
+		out.requeue = min(out.requeue, backoff(out.failures))
+	}
+	if !res.wake.IsZero() {
+		out.requeue = min(out.requeue, max(res.wake.Sub(now), soonest))
+	}
+
+	c.change(status, res, out.failures)
+	c.drift(status, res.drift, out.failures)
+	c.report(src, res, out.failures)
+	status.Conditions = c.sorted()
+	return out
+}
+
+func backoff(failures int) time.Duration {
+	d := firstRetry
+	for i := 1; i < failures && d < lastRetry; i++ {
+		d *= 2
+	}
+	return min(d, lastRetry)
+}
+
+// conditions is a list under change.
+type conditions struct {
+	list       []metav1.Condition
+	generation int64
+	now        time.Time
+}
+
+func (c *conditions) change(status *coppice.NodeSourceStatus, res result, failures int) {
+	if res.skipped {
+		return
+	}
+	if res.change == nil {
+		c.set(conditionReady, metav1.ConditionTrue, reasonApplied, "Applied "+status.LastAppliedRevision)
+		c.drop(conditionReconciling)
+		c.drop(conditionStalled)
+		c.remember(status, status.LastAppliedRevision, coppice.OutcomeApplied, res.summary)
+		return
+	}
+	f := classified(res.change, reasonApply)
+	text := clip(f.Error(), messageBytes)
+	outcome := coppice.OutcomeFailed
+	switch f.class {
+	case terminal:
+		c.set(conditionReady, metav1.ConditionFalse, f.reason, text)
+		c.set(conditionStalled, metav1.ConditionTrue, f.reason, text)
+		c.drop(conditionReconciling)
+		if f.reason == reasonInvalid {
+			outcome = coppice.OutcomeRefused
+		}
+	case wait:
+		c.set(conditionReady, metav1.ConditionFalse, f.reason, text)
+		c.set(conditionReconciling, metav1.ConditionTrue, f.reason, text)
+		c.drop(conditionStalled)
+	default:
+		if failures < patience {
+			if meta.FindStatusCondition(c.list, conditionReady) == nil {
+				c.set(conditionReady, metav1.ConditionUnknown, reasonProgressing, text)
+				c.set(conditionReconciling, metav1.ConditionTrue, reasonRetrying, text)
+			}
+			return
+		}
+		c.set(conditionReady, metav1.ConditionFalse, f.reason, text)
+		c.set(conditionReconciling, metav1.ConditionTrue, reasonRetrying, text)
+		c.drop(conditionStalled)
+	}
+	// What couldn't be fetched is no outcome of a revision.
+	if about(f.reason) {
+		c.remember(status, status.LastAttemptedRevision, outcome, clip(f.Error(), valueBytes))
+	}
+}
+
+// about reports whether a failure speaks of the commit that was attempted, and
+// not of the way to it.
+func about(reason string) bool {
+	switch reason {
+	case reasonFetch, reasonAuth, reasonSecret, reasonRepository, reasonEvaluation:
+		return false
+	}
+	return true
+}
+
+func (c *conditions) drift(status *coppice.NodeSourceStatus, err error, failures int) {
+	f := classified(err, reasonDriftCheck)
+	switch {
+	case err != nil && (f.class != retry || failures >= patience):
+		c.set(coppice.ConditionDrifted, metav1.ConditionUnknown, reasonDriftCheck, clip(f.Error(), messageBytes))
+	case err != nil:
+	case status.Drift != nil:
+		c.set(coppice.ConditionDrifted, metav1.ConditionTrue, reasonDrift, describe(status.Drift))
+	default:
+		c.drop(coppice.ConditionDrifted)
+	}
+}
+
+// describe says in a line what a summary holds.
+func describe(d *coppice.DriftSummary) string {
+	text := plural(int(d.Fields), "field", "fields") + " of " + plural(int(d.Objects), "object", "objects") + " not as in Git: "
+	for i, item := range d.Items {
+		part := strings.TrimSpace(item.Object + " " + item.Field)
+		if item.Field == "" {
+			part += " is missing"
+		} else if item.Manager != "" {
+			part += " (by " + item.Manager + ")"
+		}
+		if i > 0 {
+			part = ", " + part
+			if len(text)+len(part) > valueBytes {
+				return text + " and more"
+			}
+		}
+		text += part
+	}
+	if int(d.Fields) > len(d.Items) {
+		text += " and more"
+	}
+	return text
+}
+
+func (c *conditions) report(src *coppice.NodeSource, res result, failures int) {
+	err := res.report
+	f := classified(err, reasonReportFailed)
+	switch {
+	case res.drift != nil && src.Spec.WriteBack != nil:
+		// Without a look at the cluster there was nothing to report.
+	case err != nil && (f.class != retry || failures >= patience):
+		c.set(conditionReportFailed, metav1.ConditionTrue, f.reason, clip(f.Error(), messageBytes))
+	case err == nil || src.Spec.WriteBack == nil:
+		c.drop(conditionReportFailed)
+	}
+}
+
+func (c *conditions) set(kind string, value metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&c.list, metav1.Condition{
+		Type: kind, Status: value, Reason: reason, Message: message,
+		ObservedGeneration: c.generation, LastTransitionTime: metav1.NewTime(c.now.UTC().Truncate(time.Second)),
+	})
+}
+
+func (c *conditions) drop(kind string) { meta.RemoveStatusCondition(&c.list, kind) }
+
+func (c *conditions) sorted() []metav1.Condition {
+	slices.SortFunc(c.list, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return c.list
+}
+
+// historyLength is the API's limit.
+const historyLength = 5
+
+// remember puts an outcome in front of the history, unless it stands there.
+func (c *conditions) remember(status *coppice.NodeSourceStatus, revision string, outcome coppice.Outcome, message string) {
+	if revision == "" {
+		return
+	}
+	if h := status.History; len(h) > 0 && h[0].Revision == revision && h[0].Outcome == outcome {
+		return
+	}
+	entry := coppice.HistoryEntry{
+		Revision: revision, Outcome: outcome, Message: message,
+		Time: metav1.NewTime(c.now.UTC().Truncate(time.Second)),
+	}
+	status.History = append([]coppice.HistoryEntry{entry}, status.History...)
+	status.History = status.History[:min(len(status.History), historyLength)]
+}
+
+// withProgress returns conditions that say that work is under way.
+func withProgress(list []metav1.Condition, generation int64, message string, now time.Time) []metav1.Condition {
+	c := conditions{list: slices.Clone(list), generation: generation, now: now}
+	c.set(conditionReconciling, metav1.ConditionTrue, reasonProgressing, message)
+	if meta.FindStatusCondition(c.list, conditionReady) == nil {
+		c.set(conditionReady, metav1.ConditionUnknown, reasonProgressing, message)
+	}
+	return c.sorted()
+}
+
+// clip cuts a text to a number of bytes, at the end of a character.
+func clip(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	const mark = "…"
+	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
+}
+
+// changedDrift reports whether two summaries tell of different drift.
+func changedDrift(a, b *coppice.DriftSummary) bool {
+	if a == nil || b == nil {
+		return a != b
+	}
+	return a.Fields != b.Fields || a.Objects != b.Objects || !slices.Equal(a.Items, b.Items)
+}
