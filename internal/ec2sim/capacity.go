@@ -1,6 +1,7 @@
 package ec2sim
 
 import (
+	"math"
 	"strings"
 	"time"
 )
@@ -78,6 +79,35 @@ func (s *Server) occupy(k poolKey, n int) {
 		s.pools[k] = p
 	}
 	p.used += n
+}
+
+// quota is how many instances of a type the account's vCPU quota still allows,
+// beside what a fleet has taken already; it is at least 1 or an error says why not.
+func (s *Server) quota(t Type, capacityType string, taken map[poolKey]int) (int, *apiError) {
+	limit := s.cfg.OnDemandVCPUs
+	if capacityType == Spot {
+		limit = s.cfg.SpotVCPUs
+	}
+	if limit == 0 {
+		return math.MaxInt, nil
+	}
+	for _, i := range s.instances {
+		if i.state != StateTerminated && i.capacityType == capacityType {
+			limit -= i.typ.VCPU
+		}
+	}
+	for k, n := range taken {
+		if other, ok := s.cat.Type(k.typeName); ok {
+			limit -= n * other.VCPU
+		}
+	}
+	switch n := limit / t.VCPU; {
+	case n > 0:
+		return n, nil
+	case capacityType == Spot:
+		return 0, fail("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+	}
+	return 0, fail("VcpuLimitExceeded", "You have requested more vCPU capacity than your current vCPU limit allows for the instance bucket that the specified instance type belongs to.")
 }
 
 // noCapacity words the refusal of a pool that is empty.

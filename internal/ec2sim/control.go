@@ -28,9 +28,10 @@ type State struct {
 	Zones     []string       `json:"zones"`
 	Down      []string       `json:"down"`
 	Instances map[string]int `json:"instances"` // by state
-	// MicroUSDPerHour is what the live instances cost now, Spent what all have
-	// cost so far, both in millionths of a dollar.
+	// MicroUSDPerHour is what the live instances cost now, SpentMicroUSD what all
+	// have cost so far, both in millionths of a dollar.
 	MicroUSDPerHour int64 `json:"microUSDPerHour"`
+	SpentMicroUSD   int64 `json:"spentMicroUSD"`
 	Shortages       int   `json:"shortages"`
 	PriceChanges    int   `json:"priceChanges"`
 	BootFaults      int   `json:"bootFaults"`
@@ -52,12 +53,13 @@ func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	st := State{Time: now, Region: s.cfg.Region, Seed: s.cfg.Seed, Down: sortedKeys(s.outages), Instances: map[string]int{}}
+	st := State{Time: now, Region: s.cfg.Region, Seed: s.cfg.Seed, Down: sortedKeys(s.outages), Instances: map[string]int{}, SpentMicroUSD: s.spent}
 	for _, z := range s.net.zones {
 		st.Zones = append(st.Zones, z.name)
 	}
 	for _, i := range s.instances {
 		st.Instances[i.state]++
+		st.SpentMicroUSD += s.cost(i)
 		if i.live() {
 			st.MicroUSDPerHour += s.price(i.typ.Name, i.subnet.zone, i.capacityType)
 		}

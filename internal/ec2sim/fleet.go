@@ -328,10 +328,18 @@ func (s *Server) room(c *candidate, capacityType string, taken map[poolKey]int, 
 		}
 	} else {
 		n = s.free(key) - taken[key]
+		if r := s.openReservation(c.spec); r != nil && capacityType == OnDemand {
+			n += r.available(s)
+		}
 		if n <= 0 {
 			return 0, noCapacity(key)
 		}
 	}
+	quota, err := s.quota(c.spec.typ, capacityType, taken)
+	if err != nil {
+		return 0, err
+	}
+	n = min(n, quota)
 	if capacityType == Spot && c.maxPrice > 0 {
 		if now := s.spotPrice(c.spec.typ.Name, c.spec.subnet.zone, s.clock.Now()); now > c.maxPrice {
 			return 0, fail("SpotMaxPriceTooLow", "Your Spot request price of %s is lower than the minimum required Spot request fulfillment price of %s.", formatUSD(c.maxPrice), formatUSD(now))

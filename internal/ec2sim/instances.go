@@ -29,7 +29,9 @@ type Instance struct {
 	// Server.SpotInstanceTermination; empty otherwise.
 	StateReason string
 	// Failed says that the machine runs but never boots: no node will come of it.
-	Failed           bool
+	Failed bool
+	// Impaired says that a status check fails.
+	Impaired         bool
 	ImageID          string
 	Architecture     string
 	VPCID            string
@@ -124,6 +126,7 @@ func (s *Server) snapshot(i *instance) Instance {
 		State:                 i.state,
 		StateReason:           i.reason,
 		Failed:                i.failed,
+		Impaired:              i.impairedBy != "",
 		ImageID:               i.spec.imageID,
 		Architecture:          i.typ.Arch,
 		VPCID:                 s.net.vpcID,
@@ -181,9 +184,14 @@ func (s *Server) launch(o launchOrder) *instance {
 		i.spotRequest = "sir-" + fmt.Sprintf("%08x", uint32(s.rng.Uint64()))
 		s.tag(i.spotRequest, o.spec.tags["spot-instances-request"])
 	}
+	if i.capacityID == "" && o.capacityType == OnDemand {
+		if r := s.openReservation(o.spec); r != nil {
+			i.capacityID = r.id
+		}
+	}
 	s.instances[i.id] = i
 	s.order = append(s.order, i.id)
-	if o.capacityID == "" {
+	if i.capacityID == "" {
 		s.occupy(i.pool(), 1)
 	}
 	tags := maps.Clone(o.spec.tags["instance"])
@@ -247,6 +255,7 @@ func (s *Server) terminate(i *instance, reason string) {
 }
 
 func (s *Server) forget(i *instance) {
+	s.spent += s.cost(i)
 	delete(s.instances, i.id)
 	s.order = slices.DeleteFunc(s.order, func(id string) bool { return id == i.id })
 	for _, id := range []string{i.id, i.eni, i.volume, i.spotRequest} {

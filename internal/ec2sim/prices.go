@@ -48,8 +48,13 @@ func (s *Server) spotPrice(typeName string, z zone, at time.Time) int64 {
 			price *= m.factor
 		}
 	}
-	// Prices have four decimals of a dollar, and are never nothing.
-	return max(100, int64(math.Round(price/100))*100)
+	// Prices have four decimals of a dollar and are never nothing; nobody bids
+	// above the on-demand price, which is the most that EC2 charges.
+	micro := max(100, int64(math.Round(price/100))*100)
+	if p.OnDemand > 0 {
+		micro = min(micro, p.OnDemand)
+	}
+	return micro
 }
 
 // wander is a smooth random walk in [-1,1]: three waves whose periods (about 5,
@@ -69,6 +74,29 @@ func (s *Server) price(typeName string, z zone, capacityType string) int64 {
 		return s.spotPrice(typeName, z, s.clock.Now())
 	}
 	return s.onDemand(typeName)
+}
+
+// cost is what an instance has cost up to now in millionths of a dollar. Each
+// stretch between two price steps is charged at its first price.
+func (s *Server) cost(i *instance) int64 {
+	end := s.clock.Now()
+	if !i.live() {
+		end = i.ended
+	}
+	total := 0.0
+	for at := i.launched; at.Before(end); {
+		next := at.Truncate(spotStep).Add(spotStep)
+		if i.capacityType == OnDemand || next.After(end) {
+			next = end
+		}
+		price := s.onDemand(i.typ.Name)
+		if i.capacityType == Spot {
+			price = s.spotPrice(i.typ.Name, i.subnet.zone, at)
+		}
+		total += float64(price) * next.Sub(at).Hours()
+		at = next
+	}
+	return int64(math.Round(total))
 }
 
 // formatUSD writes millionths of a dollar as EC2 writes a spot price.

@@ -43,6 +43,21 @@ func (s *Server) fits(r *reservation, spec launchSpec) *apiError {
 	return nil
 }
 
+// openReservation finds a reservation that an instance of the spec runs in
+// without naming it, nil if there is none.
+func (s *Server) openReservation(spec launchSpec) *reservation {
+	if spec.capacityPreference == "none" {
+		return nil
+	}
+	for _, id := range sortedKeys(s.reservations) {
+		r := s.reservations[id]
+		if !r.targeted && s.fits(r, spec) == nil && r.available(s) > 0 {
+			return r
+		}
+	}
+	return nil
+}
+
 func (s *Server) createCapacityReservation(c *call) error {
 	count, err := c.p.int("InstanceCount", 0)
 	if err != nil {

@@ -49,6 +49,9 @@ type Config struct {
 	// Queues are SQS queues that exist from the start. Interruption and state
 	// events go to every queue, as if an EventBridge rule of each matched them.
 	Queues []string
+	// OnDemandVCPUs and SpotVCPUs are the account's quotas of vCPUs that live
+	// instances may have. Default none.
+	OnDemandVCPUs, SpotVCPUs int
 	// Unthrottled turns request throttling off.
 	Unthrottled bool
 	// Scenario is what happens, and when, counted from New.
@@ -104,6 +107,7 @@ type Server struct {
 	shifts       map[string]*zonalShift
 	faults       []*fault
 	boots        []*bootFault
+	spent        int64 // by instances that are forgotten, in millionths of a dollar
 	buckets      map[string]*bucket
 	counters     map[string]*counter
 	watchers     []*watcher

@@ -17,23 +17,38 @@ type bucket struct {
 type limit struct{ size, rate float64 }
 
 // limitOf gives EC2's request limits, from "Request throttling for the Amazon
-// EC2 API" in its developer guide: one bucket for each action and region, by
-// category, with the exceptions that it lists. Other services are less strict
-// and not limited here.
+// EC2 API" in its developer guide: each action of a region has a bucket of its
+// own, sized by its category but for the actions that the guide lists one by
+// one. Other services are less strict and not limited here.
 func limitOf(action string) limit {
-	switch {
-	case action == "RunInstances" || action == "CreateFleet" || action == "TerminateInstances":
-		// Requests; the guide's further limit of 1,000 instances is above what
-		// finite capacity lets a simulation reach in a second.
+	switch action {
+	case "RunInstances":
+		return limit{5, 2}
+	case "TerminateInstances", "CreateLaunchTemplateVersion":
 		return limit{100, 5}
-	case action == "CreateLaunchTemplateVersion" || action == "CreateLaunchTemplate" || action == "DeleteLaunchTemplate":
-		return limit{100, 5}
-	case action == "CreateTags" || action == "DeleteTags":
+	case "CreateTags", "DeleteTags":
 		return limit{100, 10}
-	case strings.HasPrefix(action, "Describe"):
+	}
+	if strings.HasPrefix(action, "Describe") {
 		return limit{100, 20}
 	}
-	return limit{50, 5}
+	return limit{50, 5} // mutating
+}
+
+// resources gives the further limits that count instances, not requests, and how
+// many a call asks for; ok is false for other actions.
+func resources(c *call) (lim limit, n float64, ok bool) {
+	switch c.action {
+	case "RunInstances":
+		most, err := c.p.int("MaxCount", 1)
+		if err != nil || c.p.bool("DryRun") {
+			most = 0
+		}
+		return limit{1000, 2}, float64(most), true
+	case "TerminateInstances":
+		return limit{1000, 20}, float64(len(c.p.list("InstanceId"))), true
+	}
+	return limit{}, 0, false
 }
 
 // unfiltered is the limit of Describe calls that name nothing and page nothing.
@@ -78,6 +93,17 @@ func (s *Server) throttle(c *call) error {
 	if strings.HasPrefix(name, "Describe") && !c.p.has("Filter") && !c.p.has("MaxResults") && !c.p.has("NextToken") && !named(c.p) {
 		name, lim = name+" unfiltered", unfiltered()
 	}
+	if !s.take(name, lim, 1) {
+		return fail("RequestLimitExceeded", "Request limit exceeded.")
+	}
+	if lim, n, ok := resources(c); ok && !s.take(c.action+" resources", lim, n) {
+		return fail("RequestLimitExceeded", "Request limit exceeded. Account has been throttled on %s because it exceeded its resource request rate limit.", c.action)
+	}
+	return nil
+}
+
+// take removes n tokens from a bucket if it holds them.
+func (s *Server) take(name string, lim limit, n float64) bool {
 	now := s.clock.Now()
 	b := s.buckets[name]
 	if b == nil {
@@ -86,11 +112,11 @@ func (s *Server) throttle(c *call) error {
 	}
 	b.tokens = math.Min(lim.size, b.tokens+lim.rate*now.Sub(b.at).Seconds())
 	b.at = now
-	if b.tokens < 1 {
-		return fail("RequestLimitExceeded", "Request limit exceeded.")
+	if b.tokens < n {
+		return false
 	}
-	b.tokens--
-	return nil
+	b.tokens -= n
+	return true
 }
 
 // named says whether a Describe call asks for objects by name or ID.
