@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -19,7 +20,7 @@ import (
 type InvalidError struct {
 	// Object is Kind/name.
 	Object string
-	// Causes are what is wrong, at least one, sorted by path.
+	// Causes are what is wrong, at least one: sorted by path, those without one last.
 	Causes []Cause
 }
 
@@ -80,6 +81,9 @@ func refusals(s metav1.Status) []Cause {
 	case s.Reason == metav1.StatusReasonInvalid:
 		if s.Details != nil {
 			for _, c := range s.Details.Causes {
+				if strings.Contains(c.Message, "some validation rules were not checked") {
+					continue // a remark on the others
+				}
 				out = append(out, Cause{Path: parsePath(c.Field), Message: causeText(c)})
 			}
 		}
@@ -96,11 +100,13 @@ func refusals(s metav1.Status) []Cause {
 		}
 		out = []Cause{{Path: path, Message: s.Message}}
 	}
+	// What has a path comes first: the rest tells the same with fewer words.
 	slices.SortStableFunc(out, func(a, b Cause) int {
-		if c := strings.Compare(fmt.Sprint(a.Path...), fmt.Sprint(b.Path...)); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Message, b.Message)
+		return cmp.Or(
+			-cmp.Compare(min(len(a.Path), 1), min(len(b.Path), 1)),
+			strings.Compare(fmt.Sprint(a.Path...), fmt.Sprint(b.Path...)),
+			strings.Compare(a.Message, b.Message),
+		)
 	})
 	return out
 }
