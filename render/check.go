@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -20,9 +21,7 @@ func (c *checker) check(o Object) diag.List {
 	}
 	r := &review{checker: c, object: o}
 	r.visit(s, o.Value, nil)
-	if len(r.findings) == 0 && len(o.broken) == 0 {
-		r.whole(s)
-	}
+	r.conditions(s, o.Value, nil)
 	return r.findings
 }
 
@@ -31,6 +30,8 @@ type review struct {
 	*checker
 	object   Object
 	findings diag.List
+	// faulty holds the paths that have findings, other than missing fields.
+	faulty [][]any
 }
 
 func (r *review) report(s *shape, code string, pos diag.Position, path []any, message, help string) {
@@ -42,6 +43,7 @@ func (r *review) report(s *shape, code string, pos diag.Position, path []any, me
 		f.Related = []diag.Related{{Pos: s.pos, Message: "the schema declares it here"}}
 	}
 	r.findings = append(r.findings, f)
+	r.faulty = append(r.faulty, path)
 }
 
 func (r *review) visit(s *shape, data any, path []any) {
@@ -65,14 +67,23 @@ func (r *review) visit(s *shape, data any, path []any) {
 			return
 		}
 	}
+	if s.kind == cue.BottomKind {
+		// The schema names the field only to say why it can't be there.
+		message := oneLine(messageOf(s.value.Err()))
+		if name := last(path); !strings.Contains(message, name) {
+			message = name + ": " + message
+		}
+		r.report(s, CodeConstraint, r.object.KeyPosition(path...), path, message, "remove it")
+		return
+	}
 	if kindOf(data)&s.kind == 0 {
 		r.report(s, CodeType, r.object.Position(path...), path,
 			fmt.Sprintf("%s must be %s, not %s", last(path), kindName(s.kind), kindName(kindOf(data))), s.help())
 		return
 	}
 	if s.constrained {
-		if message := r.leaf(s, data); message != "" {
-			r.report(s, CodeConstraint, r.object.Position(path...), path, message, s.help())
+		if f := r.leaf(s, data); f.message != "" {
+			r.reportFault(s, f, r.object.Position(path...), path)
 		}
 	}
 }
@@ -160,89 +171,278 @@ func (r *review) visitEnum(s *shape, data string, path []any) {
 			return
 		}
 	}
-	help := "use one of " + strings.Join(s.enum, ", ")
-	if suggestion := nearest(data, s.enum); suggestion != "" {
-		help = fmt.Sprintf("did you mean %q? Allowed: %s", suggestion, strings.Join(s.enum, ", "))
-	}
-	r.report(s, CodeEnum, r.object.Position(path...), path, fmt.Sprintf("%q is not a value of %s", data, last(path)), help)
+	r.report(s, CodeEnum, r.object.Position(path...), path, fmt.Sprintf("%q is not a value of %s", data, last(path)), choiceHelp(data, s.enum))
 }
 
-// leaf judges a value by CUE itself and returns what is wrong with it, or "".
-func (r *review) leaf(s *shape, data any) string {
+// choiceHelp says what could stand in place of a value that isn't among the choices.
+func choiceHelp(given string, choices []string) string {
+	if suggestion := nearest(given, choices); suggestion != "" {
+		return fmt.Sprintf("did you mean %q? Allowed: %s", suggestion, strings.Join(choices, ", "))
+	}
+	return "use one of " + strings.Join(choices, ", ")
+}
+
+// leaf judges a value by CUE itself.
+func (r *review) leaf(s *shape, data any) fault {
 	key := leafKey{shape: s}
 	switch data.(type) {
 	case string, int64, float64, bool:
 		key.value = data
-		if message, ok := r.leaves[key]; ok {
-			return message
+		if f, ok := r.leaves[key]; ok {
+			return f
 		}
 	}
-	v := s.value.Unify(r.ctx.Encode(data))
-	message := ""
-	if err := v.Validate(cue.Concrete(true)); err != nil {
-		message = leafMessage(data, err)
+	var f fault
+	if err := s.value.Unify(r.ctx.Encode(data)).Validate(cue.Concrete(true)); err != nil {
+		f = faultOf(data, errors.Errors(err))
 	}
 	if key.value != nil {
-		r.leaves[key] = message
+		r.leaves[key] = f
 	}
-	return message
+	return f
 }
 
-// leafMessage picks the error that explains the most. A miss of a disjunction
-// comes as one error for each branch, those of other types among them.
-func leafMessage(data any, err error) string {
-	var first string
-	for _, e := range errors.Errors(err) {
-		format, args := e.Msg()
-		text := oneLine(fmt.Sprintf(format, args...))
-		if strings.Contains(text, "empty disjunction") || strings.Contains(text, "mismatched types") {
+// by returns the shape with the place of the fault's rule in place of its own.
+func (s *shape) by(f fault) *shape {
+	if !f.pos.IsValid() {
+		return s
+	}
+	moved := *s
+	moved.pos = f.pos
+	return &moved
+}
+
+// faultOf picks the error that explains the most. A miss of a disjunction comes as
+// one error for each branch, those of other types among them, and with them the
+// words that the schema has for the case.
+func faultOf(data any, errs []errors.Error) fault {
+	rank := func(e errors.Error) int {
+		switch text := messageOf(e); {
+		case strings.Contains(text, "empty disjunction"):
+			return 0
+		case strings.Contains(text, "mismatched types"), strings.Contains(text, "conflicting values"):
+			return 1
+		case strings.Contains(text, "(out of bound "), strings.Contains(text, "(does not satisfy "):
+			return 2
+		}
+		return 3
+	}
+	best := errs[0]
+	for _, e := range errs[1:] {
+		if rank(e) > rank(best) {
+			best = e
+		}
+	}
+	shown := theValue
+	switch data := data.(type) {
+	case string:
+		shown = fmt.Sprintf("%q", data)
+	case map[string]any, []any, nil:
+	default:
+		shown = fmt.Sprint(data)
+	}
+	text := oneLine(messageOf(best))
+	f := fault{pos: inSchemas(best.Position())}
+	switch rank(best) {
+	case 0, 1:
+		text = shown + " is not allowed here"
+		if given, ok := data.(string); ok {
+			f.given, f.choices = given, choicesOf(given, errs)
+		}
+	case 2:
+		text = boundMessage(shown, text)
+	default:
+		// The schema's own words are for the reader as they are; a scalar that they
+		// don't show helps to find it.
+		if given := fmt.Sprint(data); shown != theValue && !strings.Contains(text, given) {
+			text = shown + ": " + text
+		}
+	}
+	f.message = text
+	return f
+}
+
+// theValue stands for a value that is too large to show.
+const theValue = "the value"
+
+// boundMessage words CUE's complaint about a bound or a validator.
+func boundMessage(shown, text string) string {
+	_, bound, ok := strings.Cut(text, "(out of bound ")
+	if !ok {
+		_, bound, _ = strings.Cut(text, "(does not satisfy ")
+		bound, _, _ = strings.Cut(bound, "):")
+		return fmt.Sprintf("%s doesn't satisfy %s", shown, strings.TrimSuffix(bound, ")"))
+	}
+	bound = strings.TrimSuffix(bound, ")")
+	quoted, ok := strings.CutPrefix(bound, "=~")
+	if !ok {
+		return fmt.Sprintf("%s is out of bounds, it must be %s", shown, bound)
+	}
+	pattern, err := literal.Unquote(quoted)
+	if err != nil {
+		pattern = quoted
+	}
+	if meaning := patternMeaning(pattern); meaning != "" {
+		return fmt.Sprintf("%s is not %s", shown, meaning)
+	}
+	return fmt.Sprintf("%s doesn't match the pattern %s", shown, pattern)
+}
+
+// choicesOf finds the strings that a disjunction offers, from its complaints that
+// each of them conflicts with the given one.
+func choicesOf(given string, errs []errors.Error) []string {
+	var choices []string
+	for _, e := range errs {
+		_, args := e.Msg()
+		if !strings.Contains(messageOf(e), "conflicting values") || len(args) != 2 {
 			continue
 		}
-		if first == "" {
-			first = text
+		for _, a := range args {
+			text, err := literal.Unquote(fmt.Sprint(a))
+			if err == nil && text != given && !slices.Contains(choices, text) {
+				choices = append(choices, text)
+			}
 		}
 	}
-	shown := fmt.Sprintf("%v", data)
-	if text, ok := data.(string); ok {
-		shown = fmt.Sprintf("%q", text)
-	}
-	_, bound, ok := strings.Cut(first, "(out of bound ")
-	switch bound = strings.TrimSuffix(bound, ")"); {
-	case ok && strings.HasPrefix(bound, "=~"):
-		pattern := strings.TrimPrefix(bound, "=~")
-		if text, err := literal.Unquote(pattern); err == nil {
-			pattern = text
-		}
-		if meaning := patternMeaning(pattern); meaning != "" {
-			return fmt.Sprintf("%s is not %s", shown, meaning)
-		}
-		return fmt.Sprintf("%s doesn't match the pattern %s", shown, pattern)
-	case ok:
-		return fmt.Sprintf("%s is out of bounds, it must be %s", shown, bound)
-	case first == "":
-		return fmt.Sprintf("%s is not allowed here", shown)
-	}
-	return fmt.Sprintf("%s: %s", shown, first)
+	return choices
 }
 
-// whole judges the object at once, for rules that span several fields.
-func (r *review) whole(s *shape) {
-	v := s.value.Unify(r.ctx.Encode(r.object.Value))
-	err := v.Validate(cue.Concrete(true))
-	if err == nil {
+// conditions judges what spans several fields: parts of the object that have no
+// fault of their own are unified with the whole definition, whose conditions can
+// be decided there. It begins with the largest part, which is nearly always good,
+// and looks into its parts if it isn't: CUE stops at the first error of a list.
+func (r *review) conditions(s *shape, data any, path []any) {
+	if s == nil || s.kind != cue.StructKind && s.kind != cue.ListKind || r.object.broken[pathKey(path)] {
 		return
 	}
-	skip := len(s.value.Path().Selectors())
-	w := &walker{object: r.object}
-	for _, e := range errors.Errors(err) {
-		path := w.resolve(e.Path(), min(skip, len(e.Path())))
-		format, args := e.Msg()
-		r.report(s, CodeConstraint, r.object.Position(path...), path, oneLine(fmt.Sprintf(format, args...)), "")
-		if p := e.Position(); p.IsValid() {
-			f := &r.findings[len(r.findings)-1]
-			f.Related[0].Pos = diag.Position{File: SchemaModule + p.Filename(), Line: p.Line(), Col: p.Column()}
+	var errs []errors.Error
+	if !r.faultyBelow(path) {
+		err := s.full.Unify(r.ctx.Encode(data)).Validate(cue.Concrete(true))
+		if err == nil {
+			return
+		}
+		errs = errors.Errors(err)
+	}
+	before := len(r.findings)
+	switch data := data.(type) {
+	case map[string]any:
+		for _, name := range sortedKeys(data) {
+			r.conditions(s.field(name), data[name], child(path, name))
+		}
+		if s.other != nil {
+			r.entries(s, data, path)
+		}
+	case []any:
+		for i, x := range data {
+			r.conditions(s.items, x, child(path, i))
 		}
 	}
+	if len(r.findings) == before && errs != nil {
+		r.reportErrors(s, errs, data, path)
+	}
+}
+
+// entries judges the names of a map, each by a map of its own.
+func (r *review) entries(s *shape, data map[string]any, path []any) {
+	for _, name := range sortedKeys(data) {
+		p := child(path, name)
+		if s.fields[name] != nil || r.faultyBelow(p) {
+			continue
+		}
+		one := map[string]any{name: data[name]}
+		if err := s.full.Unify(r.ctx.Encode(one)).Validate(cue.Concrete(true)); err != nil {
+			for _, e := range errors.Errors(err) {
+				if slices.Equal(elements(e.Path(), len(s.full.Path().Selectors())), []any{name}) {
+					f := faultOf(data[name], []errors.Error{e})
+					f.message = name + strings.TrimPrefix(f.message, fmt.Sprintf("%q", data[name]))
+					r.reportFault(s, f, r.object.KeyPosition(p...), p)
+					break
+				}
+			}
+		}
+	}
+}
+
+func (r *review) faultyBelow(path []any) bool {
+	for _, f := range r.faulty {
+		if len(f) >= len(path) && slices.Equal(f[:len(path)], path) {
+			return true
+		}
+	}
+	key := pathKey(path)
+	for broken := range r.object.broken {
+		if key == "" || broken == key || strings.HasPrefix(broken, key+"\x1f") {
+			return true
+		}
+	}
+	return false
+}
+
+// reportErrors reports what CUE said about a part of the object, errors about one
+// place as one finding.
+func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []any) {
+	byPlace := map[string][]errors.Error{}
+	var places [][]any
+	for _, e := range errs {
+		below := elements(e.Path(), len(s.full.Path().Selectors()))
+		if byPlace[pathKey(below)] == nil {
+			places = append(places, below)
+		}
+		byPlace[pathKey(below)] = append(byPlace[pathKey(below)], e)
+	}
+	for _, below := range places {
+		at := append(slices.Clone(path), below...)
+		if r.faultyBelow(at) {
+			continue
+		}
+		x, ok := lookup(data, below)
+		f := faultOf(x, byPlace[pathKey(below)])
+		if !ok {
+			text := oneLine(messageOf(byPlace[pathKey(below)][0]))
+			f = fault{message: PathString(at) + " is missing", pos: f.pos}
+			if !strings.Contains(text, "required but not present") {
+				f.message = text
+			}
+			r.report(s.at(PathString(below)).by(f), CodeCondition, r.object.Position(at...), at, f.message, s.at(PathString(below)).help())
+			continue
+		}
+		f.conditional = true
+		r.reportFault(s.at(PathString(below)), f, r.object.Position(at...), at)
+	}
+}
+
+func (r *review) reportFault(s *shape, f fault, pos diag.Position, path []any) {
+	code, help := CodeConstraint, s.help()
+	switch {
+	case len(f.choices) > 0:
+		code, help = CodeEnum, choiceHelp(f.given, f.choices)
+	case f.conditional:
+		code = CodeCondition
+	}
+	r.report(s.by(f), code, pos, path, f.message, help)
+}
+
+// lookup follows a path into a JSON tree.
+func lookup(data any, path []any) (any, bool) {
+	for _, e := range path {
+		switch e := e.(type) {
+		case string:
+			m, ok := data.(map[string]any)
+			if !ok {
+				return nil, false
+			}
+			if data, ok = m[e]; !ok {
+				return nil, false
+			}
+		case int:
+			l, ok := data.([]any)
+			if !ok || e >= len(l) {
+				return nil, false
+			}
+			data = l[e]
+		}
+	}
+	return data, true
 }
 
 // help describes what the place takes.

@@ -41,6 +41,9 @@ const (
 	// CodeIdentity marks an apiVersion, kind or metadata.name that contradicts
 	// the place where the object is declared.
 	CodeIdentity = "SCH006"
+	// CodeCondition marks a value that another field of the object rules out, or
+	// a field that another one asks for.
+	CodeCondition = "SCH008"
 	// CodeUnknownKind marks an object of a kind that Coppice has no schema for.
 	CodeUnknownKind = "SCH007"
 

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -269,7 +270,7 @@ func scalar(v cue.Value) (any, bool) {
 func (w *walker) remaining(v cue.Value, err error) {
 	prefix := len(v.Path().Selectors())
 	for _, e := range errors.Errors(err) {
-		path := w.resolve(e.Path(), prefix)
+		path := elements(e.Path(), prefix)
 		if w.reported(path) {
 			continue
 		}
@@ -308,27 +309,25 @@ func (w *walker) reported(path []any) bool {
 	return false
 }
 
-// resolve turns the path of a CUE error, whose first elements lead to the
-// object, into a path inside the object.
-func (w *walker) resolve(path []string, prefix int) []any {
-	if len(path) < prefix {
+// elements turns the path of a CUE error, whose first skip elements lead to the
+// value that was judged, into a path inside that value.
+func elements(path []string, skip int) []any {
+	if len(path) < skip {
 		return nil
 	}
 	var out []any
-	for _, name := range path[prefix:] {
-		sel := cue.ParsePath(name).Selectors()
-		switch {
-		case len(sel) == 1 && sel[0].LabelType() == cue.StringLabel:
-			out = append(out, sel[0].Unquoted())
-		case isDigits(name):
-			i := 0
-			for _, c := range name {
-				i = i*10 + int(c-'0')
+	for _, name := range path[skip:] {
+		if isDigits(name) {
+			i, err := strconv.Atoi(name)
+			if err == nil {
+				out = append(out, i)
+				continue
 			}
-			out = append(out, i)
-		default:
-			out = append(out, name)
 		}
+		if sel := cue.ParsePath(name).Selectors(); len(sel) == 1 && sel[0].LabelType() == cue.StringLabel {
+			name = sel[0].Unquoted()
+		}
+		out = append(out, name)
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,6 +100,29 @@ func openExpr(e ast.Expr) ast.Expr {
 	return ast.NewIdent("_")
 }
 
+// withoutConditions removes comprehensions from a file of the schemas. What is
+// left of a definition can be taken apart: as long as a condition such as
+// `if operator == "In"` can't be decided, CUE knows nothing about the struct.
+func withoutConditions(f *ast.File) {
+	keep := func(decls []ast.Decl) []ast.Decl {
+		return slices.DeleteFunc(decls, func(d ast.Decl) bool {
+			if embedded, ok := d.(*ast.EmbedDecl); ok {
+				_, ok = embedded.Expr.(*ast.Comprehension)
+				return ok
+			}
+			_, ok := d.(*ast.Comprehension)
+			return ok
+		})
+	}
+	ast.Walk(f, func(n ast.Node) bool {
+		if s, ok := n.(*ast.StructLit); ok {
+			s.Elts = keep(s.Elts)
+		}
+		return true
+	}, nil)
+	f.Decls = dropUnusedImports(keep(f.Decls))
+}
+
 func isTop(e ast.Expr) bool {
 	id, ok := e.(*ast.Ident)
 	return ok && id.Name == "_"
@@ -113,6 +137,17 @@ func isDefinition(name string) bool {
 // dropUnusedImports removes imports that nothing refers to any more, which CUE
 // treats as errors.
 func dropUnusedImports(decls []ast.Decl) []ast.Decl {
+	isBody := func(d ast.Decl) bool {
+		switch d.(type) {
+		case *ast.Package, *ast.ImportDecl, *ast.CommentGroup, *ast.Attribute:
+			return false
+		}
+		return true
+	}
+	if !slices.ContainsFunc(decls, isBody) {
+		// The loader also reads files just to learn their imports.
+		return decls
+	}
 	used := map[string]bool{}
 	for _, d := range decls {
 		if _, ok := d.(*ast.ImportDecl); ok {

@@ -69,7 +69,12 @@ func describe(l diag.List) string {
 			fmt.Fprintf(&b, "\thelp: %s\n", f.Help)
 		}
 		for _, r := range f.Related {
-			fmt.Fprintf(&b, "\t%s: %s\n", r.Pos, r.Message)
+			at := r.Pos
+			if strings.HasPrefix(at.File, SchemaModule) {
+				// The lines of the schemas move with their documentation.
+				at.Line, at.Col = 0, 0
+			}
+			fmt.Fprintf(&b, "\t%s: %s\n", at, r.Message)
 		}
 	}
 	return b.String()

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/load"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 )
@@ -16,9 +19,10 @@ import (
 // shape is one place of a CUE definition, taken apart so that objects can be
 // checked against it field by field.
 type shape struct {
-	value cue.Value
-	pos   diag.Position
-	kind  cue.Kind
+	// value is the definition at this place without its conditions, full is all of it.
+	value, full cue.Value
+	pos         diag.Position
+	kind        cue.Kind
 
 	// fields, for a struct, are the fields that it names; other is the shape of
 	// any further ones. Without either, open says whether further ones may be.
@@ -43,7 +47,7 @@ type checker struct {
 	shapes map[string]*shape
 	// leaves remembers the verdict on a value at a place. A fleet says the same
 	// few things over and over.
-	leaves map[leafKey]string
+	leaves map[leafKey]fault
 }
 
 type leafKey struct {
@@ -51,47 +55,89 @@ type leafKey struct {
 	value any
 }
 
+// fault is what is wrong with a value, and where the schema says so. The zero
+// fault stands for a good value.
+type fault struct {
+	message string
+	pos     diag.Position
+	// choices, if the fault is a miss of a list of strings, is the list.
+	given   string
+	choices []string
+	// conditional says that the value would be good but for another field.
+	conditional bool
+}
+
 // newChecker compiles the definitions of all kinds from the schemas' files.
 func newChecker(definitions fs.FS) (*checker, error) {
-	c := &checker{ctx: newContext(), shapes: map[string]*shape{}, leaves: map[leafKey]string{}}
+	c := &checker{ctx: newContext(), shapes: map[string]*shape{}, leaves: map[leafKey]fault{}}
+	full, err := c.packages(definitions, nil)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := c.packages(definitions, withoutConditions)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range kinds() {
+		value, all := plain[k.pkg].LookupPath(k.path()), full[k.pkg].LookupPath(k.path())
+		if err := value.Err(); err != nil {
+			return nil, err
+		}
+		c.shapes[k.gvk.String()] = compileShape(value, all)
+	}
+	return c, nil
+}
+
+// packages builds the packages of all kinds, with each file rewritten.
+func (c *checker) packages(definitions fs.FS, rewrite func(*ast.File)) (map[string]cue.Value, error) {
 	t := newTree(definitions)
 	if _, err := fs.Stat(definitions, moduleFile); err != nil {
 		m := mount{module: SchemaModule}
 		t.replaced[moduleFile] = m.moduleFile()
 	}
-	packages := map[string]cue.Value{}
+	var names []string
 	for _, k := range kinds() {
-		pkg, ok := packages[k.pkg]
-		if !ok {
-			dir := "./" + strings.TrimPrefix(k.pkg, SchemaModule+"/")
-			inst := load.Instances([]string{dir}, &load.Config{FS: t, Dir: "/", Registry: mountRegistry{t}, Env: []string{}})[0]
-			if inst.Err != nil {
-				return nil, inst.Err
-			}
-			pkg = c.ctx.BuildInstance(inst)
-			if err := pkg.Err(); err != nil {
-				return nil, err
-			}
-			packages[k.pkg] = pkg
+		if !slices.Contains(names, k.pkg) {
+			names = append(names, k.pkg)
 		}
-		def := pkg.LookupPath(k.path())
-		if err := def.Err(); err != nil {
+	}
+	dirs := make([]string, len(names))
+	for i, name := range names {
+		dirs[i] = "./" + strings.TrimPrefix(name, SchemaModule+"/")
+	}
+	out := map[string]cue.Value{}
+	for i, inst := range load.Instances(dirs, &load.Config{
+		FS: t, Dir: "/", Registry: mountRegistry{t}, Env: []string{},
+		ParseFile: func(name string, src any, cfg parser.Config) (*ast.File, error) {
+			f, err := parser.ParseFile(name, src, cfg)
+			if f != nil && rewrite != nil {
+				rewrite(f)
+			}
+			return f, err
+		},
+	}) {
+		if inst.Err != nil {
+			return nil, inst.Err
+		}
+		v := c.ctx.BuildInstance(inst)
+		if err := v.Err(); err != nil {
 			return nil, err
 		}
-		c.shapes[k.gvk.String()] = compileShape(def)
+		out[names[i]] = v
 	}
-	return c, nil
+	return out, nil
 }
 
 // compileShape takes a definition apart.
-func compileShape(v cue.Value) *shape {
-	s := &shape{value: v, kind: v.IncompleteKind(), pos: schemaPosition(v), doc: firstSentence(v)}
+func compileShape(v, full cue.Value) *shape {
+	s := &shape{value: v, full: full, kind: v.IncompleteKind(), pos: schemaPosition(v), doc: firstSentence(v)}
 	switch s.kind {
 	case cue.StructKind:
 		s.compileFields()
 	case cue.ListKind:
-		if items := v.LookupPath(cue.MakePath(cue.AnyIndex)); items.Exists() {
-			s.items = compileShape(items)
+		each := cue.MakePath(cue.AnyIndex)
+		if items := v.LookupPath(each); items.Exists() {
+			s.items = compileShape(items, full.LookupPath(each))
 			s.items.doc = cmp.Or(s.items.doc, s.doc)
 		}
 		op, _ := v.Expr()
@@ -119,14 +165,15 @@ func (s *shape) compileFields() {
 		if sel.LabelType() != cue.StringLabel {
 			continue
 		}
-		f := compileShape(fields.Value())
-		s.fields[sel.Unquoted()] = f
+		name := sel.Unquoted()
+		f := compileShape(fields.Value(), s.full.LookupPath(cue.MakePath(sel)))
+		s.fields[name] = f
 		if sel.ConstraintType() == cue.RequiredConstraint {
-			s.required = append(s.required, sel.Unquoted())
+			s.required = append(s.required, name)
 		}
 	}
 	if other := s.value.LookupPath(cue.MakePath(cue.AnyString)); other.Exists() {
-		s.other = compileShape(other)
+		s.other = compileShape(other, s.full.LookupPath(cue.MakePath(cue.AnyString)))
 		s.other.doc = cmp.Or(s.other.doc, s.doc)
 	}
 	s.open = s.other == nil && s.value.Allows(cue.Str("any-name-at-all"))
@@ -161,12 +208,31 @@ func enumOf(v cue.Value) []string {
 	return out
 }
 
-// schemaPosition is where the schema declares the place.
+// schemaPosition is where the schema declares the place: of several conjuncts the
+// one with documentation, which is the one to read.
 func schemaPosition(v cue.Value) diag.Position {
 	pos := v.Pos()
 	if field, ok := v.Source().(*ast.Field); ok {
-		pos = field.Label.Pos()
+		return inSchemas(field.Label.Pos())
 	}
+	op, parts := v.Expr()
+	if op == cue.AndOp {
+		for _, p := range parts {
+			field, ok := p.Source().(*ast.Field)
+			if !ok {
+				continue
+			}
+			pos = field.Label.Pos()
+			if len(ast.Comments(field)) > 0 {
+				break
+			}
+		}
+	}
+	return inSchemas(pos)
+}
+
+// inSchemas names a position in the files of the schemas.
+func inSchemas(pos token.Pos) diag.Position {
 	if !pos.IsValid() {
 		return diag.Position{}
 	}

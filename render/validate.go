@@ -61,26 +61,6 @@ func Check(fsys fs.FS, cluster string, j *admission.Judge) (Bundle, diag.List) {
 	return b, Merge(findings, Validate(b, j))
 }
 
-// Merge joins what Render and Validate found. Where both found fault with one
-// field, the schema's finding stays, which knows more about the author's text;
-// findings of CEL rules always stay.
-func Merge(rendered, validated diag.List) diag.List {
-	type place struct{ object, path string }
-	faulty := map[place]bool{}
-	for _, f := range rendered {
-		if f.Severity == diag.Error {
-			faulty[place{f.Object, f.Path}] = true
-		}
-	}
-	out := slices.Clone(rendered)
-	for _, f := range validated {
-		if f.Code == CodeRule || !faulty[place{f.Object, f.Path}] {
-			out = append(out, f)
-		}
-	}
-	return out.Sorted()
-}
-
 func known(o Object) bool {
 	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.gvk == o.GVK })
 }
