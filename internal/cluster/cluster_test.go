@@ -238,7 +238,11 @@ func TestPodSpec(t *testing.T) {
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, MatchLabelKeys: []string{"rev"}, NodeTaintsPolicy: &honor,
 		}}
 	})
-	got, err := PodSpec(p, func(*metav1.LabelSelector) ([]string, error) { return []string{"ns2", "ns1"}, nil })
+	s := NewState(clocktesting.NewFakePassiveClock(now))
+	for name, team := range map[string]string{"ns1": "a", "ns2": "a", "ns3": "b"} {
+		s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}}})
+	}
+	got, err := PodSpec(p, around{s})
 	if err != nil {
 		t.Fatal(err)
 	}

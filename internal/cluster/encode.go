@@ -56,13 +56,16 @@ func pool(p Pool, types []pack.InstanceType) pack.Pool {
 // node translates a machine. One that isn't launched yet is as small as the
 // smallest type that it may become, so that nothing is promised that its launch
 // may not keep.
-func node(n Node, pool Pool) pack.Node {
+func (s *State) node(n Node, pool Pool) pack.Node {
 	out := pack.Node{
 		Name: n.Name(), Pool: n.Pool(),
 		Labels: n.Labels(), Taints: Taints(n.Taints()),
 		Capacity: Resources(n.Capacity()), Allocatable: Resources(n.Allocatable()),
 		Initialized: n.Initialized(),
 		Closed:      n.Node != nil && n.Node.Spec.Unschedulable,
+	}
+	if n.Node != nil {
+		out.Attach = attachLimits(s.csiNodes[n.Node.Name])
 	}
 	if n.Claim == nil {
 		return out

@@ -24,8 +24,8 @@ type Model struct {
 	pods     map[types.NamespacedName]bool
 	pending  map[types.NamespacedName]*corev1.Pod
 	refused  map[types.NamespacedName]error
-	// scoped are the pods with namespace selectors, whose meaning changes with the
-	// namespaces; they are translated at each Sync.
+	// scoped are the pods whose meaning depends on their surroundings; they are
+	// translated anew at each Sync.
 	scoped map[types.NamespacedName]bool
 
 	pools   []poolKey
@@ -61,11 +61,8 @@ func NewModel() *Model {
 	}
 }
 
-// Namespaces resolves a namespace selector to names.
-type Namespaces func(*metav1.LabelSelector) ([]string, error)
-
 // Sync takes over what has changed in s, and the pools as they are now.
-func (m *Model) Sync(s *State, pools []Pool, namespaces Namespaces) error {
+func (m *Model) Sync(s *State, pools []Pool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.dirty
@@ -88,10 +85,10 @@ func (m *Model) Sync(s *State, pools []Pool, namespaces Namespaces) error {
 		d.pods[k] = struct{}{}
 	}
 	for k := range d.pods {
-		errs = append(errs, m.syncPod(s, k, namespaces))
+		errs = append(errs, m.syncPod(s, k))
 	}
 	if d.daemons {
-		errs = append(errs, m.syncDaemons(s, namespaces))
+		errs = append(errs, m.syncDaemons(s))
 	}
 	if changed || usage {
 		errs = append(errs, m.syncPools(pools))
@@ -109,7 +106,7 @@ func (m *Model) syncMachines(s *State, d dirty, pools map[string]Pool) (usage bo
 			next[k] = nil
 			continue
 		}
-		x := &machine{node: node(now, pools[now.Pool()]), pool: now.Pool(), deleting: now.Deleting()}
+		x := &machine{node: s.node(now, pools[now.Pool()]), pool: now.Pool(), deleting: now.Deleting()}
 		if now.Node != nil {
 			x.onNode = now.Node.Name
 		}
@@ -177,7 +174,7 @@ func (m *Model) count(pool string, capacity pack.Resources, sign int64) {
 	sum[pack.NodeCount] += sign
 }
 
-func (m *Model) syncPod(s *State, k types.NamespacedName, namespaces Namespaces) error {
+func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 	p := s.pods[k]
 	on, counts := "", false
 	if p != nil && !Terminal(p) {
@@ -193,10 +190,10 @@ func (m *Model) syncPod(s *State, k types.NamespacedName, namespaces Namespaces)
 		}
 		return nil
 	}
-	if hasNamespaceSelector(p) {
+	if dependent(p) {
 		m.scoped[k] = true
 	}
-	spec, err := PodSpec(p, namespaces)
+	spec, err := PodSpec(p, around{s})
 	if err != nil {
 		m.refused[k] = err
 		m.core.RemovePod(PodKey(p))
@@ -254,14 +251,14 @@ func hasNamespaceSelector(p *corev1.Pod) bool {
 		slices.ContainsFunc(weighted, func(t corev1.WeightedPodAffinityTerm) bool { return t.PodAffinityTerm.NamespaceSelector != nil })
 }
 
-func (m *Model) syncDaemons(s *State, namespaces Namespaces) error {
+func (m *Model) syncDaemons(s *State) error {
 	var out []pack.Daemon
 	for _, d := range s.daemonSets {
 		p := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name, Labels: d.Spec.Template.Labels},
 			Spec:       d.Spec.Template.Spec,
 		}
-		spec, err := PodSpec(p, namespaces)
+		spec, err := PodSpec(p, around{s})
 		if err != nil {
 			return fmt.Errorf("DaemonSet: %w", err)
 		}

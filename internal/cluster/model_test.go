@@ -42,7 +42,7 @@ func encode(s Snapshot, pools []Pool) (pack.Problem, error) {
 				of = p
 			}
 		}
-		x := node(n, of)
+		x := (&State{}).node(n, of)
 		if p := n.Pool(); p != "" {
 			if usage[p] == nil {
 				usage[p] = pack.Resources{}
@@ -164,7 +164,7 @@ func TestModelFollowsState(t *testing.T) {
 				if r.IntN(3) > 0 {
 					continue // several changes share one Sync
 				}
-				if err := m.Sync(s, pools, nil); err != nil {
+				if err := m.Sync(s, pools); err != nil {
 					t.Fatal(err)
 				}
 				problem, err := encode(s.Snapshot(), pools)

@@ -15,10 +15,10 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// PodSpec translates what a pod asks for. namespaces resolves a namespace selector
-// to names; it is asked only for pods that have one.
-func PodSpec(p *corev1.Pod, namespaces func(*metav1.LabelSelector) ([]string, error)) (*pack.PodSpec, error) {
-	e := podEncoder{pod: p, namespaces: namespaces}
+// PodSpec translates what a pod asks for. Its surroundings are consulted only for
+// pods with namespace selectors or claimed volumes.
+func PodSpec(p *corev1.Pod, around Surroundings) (*pack.PodSpec, error) {
+	e := podEncoder{pod: p, around: around}
 	out := &pack.PodSpec{
 		Requests:     Resources(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true})),
 		NodeSelector: selectorRequirements(p.Spec.NodeSelector),
@@ -49,14 +49,18 @@ func PodSpec(p *corev1.Pod, namespaces func(*metav1.LabelSelector) ([]string, er
 	for _, c := range p.Spec.TopologySpreadConstraints {
 		out.Spread = append(out.Spread, e.spread(c))
 	}
+	var err error
+	if out.Volumes, err = volumes(p, around); err != nil {
+		e.fail(err)
+	}
 	return out, e.err
 }
 
 // podEncoder keeps the first error, so that the translation reads as a list.
 type podEncoder struct {
-	pod        *corev1.Pod
-	namespaces func(*metav1.LabelSelector) ([]string, error)
-	err        error
+	pod    *corev1.Pod
+	around Surroundings
+	err    error
 }
 
 func (e *podEncoder) fail(err error) {
@@ -92,11 +96,12 @@ func (e *podEncoder) podTerm(t corev1.PodAffinityTerm) pack.PodTerm {
 	case len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0:
 		out.AllNamespaces = true
 	default:
-		names, err := e.namespaces(s)
+		sel, err := metav1.LabelSelectorAsSelector(s)
 		if err != nil {
 			e.fail(err)
+			break
 		}
-		out.Namespaces = append(out.Namespaces, names...)
+		out.Namespaces = append(out.Namespaces, e.around.Namespaces(sel)...)
 		if len(out.Namespaces) == 0 {
 			out.Selector.Nothing = true // an empty list would mean the pod's own
 		}

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -17,14 +18,20 @@ import (
 // State is the watch-fed copy. The zero value is not usable; call NewState. All
 // methods may be called concurrently. Objects handed in are kept and never changed.
 type State struct {
-	mu         sync.RWMutex
-	pods       map[types.NamespacedName]*corev1.Pod
-	bound      map[string]map[types.NamespacedName]*corev1.Pod // by Node name
-	nodes      map[string]*corev1.Node
-	claims     map[string]*karpenter.NodeClaim
-	claimOf    map[string]string // claim name by providerID
-	nodeOf     map[string]string // Node name by providerID
-	daemonSets map[types.NamespacedName]*appsv1.DaemonSet
+	mu             sync.RWMutex
+	pods           map[types.NamespacedName]*corev1.Pod
+	bound          map[string]map[types.NamespacedName]*corev1.Pod // by Node name
+	nodes          map[string]*corev1.Node
+	claims         map[string]*karpenter.NodeClaim
+	claimOf        map[string]string // claim name by providerID
+	nodeOf         map[string]string // Node name by providerID
+	daemonSets     map[types.NamespacedName]*appsv1.DaemonSet
+	namespaces     map[string]map[string]string // labels by name
+	volumeClaims   map[types.NamespacedName]*corev1.PersistentVolumeClaim
+	volumes        map[string]*corev1.PersistentVolume
+	storageClasses map[string]*storagev1.StorageClass
+	csiNodes       map[string]*storagev1.CSINode
+
 	// nominated says until when pods are expected on a machine, by Node or claim name.
 	nominated map[string]time.Time
 	// moved says when a pod last came to a Node or left it, by Node name.
@@ -57,18 +64,23 @@ func nodeKey(node string) string   { return "node/" + node }
 // NewState returns an empty state that reads the time from c.
 func NewState(c clock.PassiveClock) *State {
 	return &State{
-		clock:      c,
-		nominated:  map[string]time.Time{},
-		moved:      map[string]time.Time{},
-		pods:       map[types.NamespacedName]*corev1.Pod{},
-		bound:      map[string]map[types.NamespacedName]*corev1.Pod{},
-		nodes:      map[string]*corev1.Node{},
-		claims:     map[string]*karpenter.NodeClaim{},
-		claimOf:    map[string]string{},
-		nodeOf:     map[string]string{},
-		dirty:      newDirty(),
-		daemonSets: map[types.NamespacedName]*appsv1.DaemonSet{},
-		changed:    make(chan struct{}, 1),
+		clock:          c,
+		nominated:      map[string]time.Time{},
+		moved:          map[string]time.Time{},
+		pods:           map[types.NamespacedName]*corev1.Pod{},
+		bound:          map[string]map[types.NamespacedName]*corev1.Pod{},
+		nodes:          map[string]*corev1.Node{},
+		claims:         map[string]*karpenter.NodeClaim{},
+		claimOf:        map[string]string{},
+		nodeOf:         map[string]string{},
+		dirty:          newDirty(),
+		daemonSets:     map[types.NamespacedName]*appsv1.DaemonSet{},
+		namespaces:     map[string]map[string]string{},
+		volumeClaims:   map[types.NamespacedName]*corev1.PersistentVolumeClaim{},
+		volumes:        map[string]*corev1.PersistentVolume{},
+		storageClasses: map[string]*storagev1.StorageClass{},
+		csiNodes:       map[string]*storagev1.CSINode{},
+		changed:        make(chan struct{}, 1),
 	}
 }
 
@@ -262,4 +274,50 @@ func (s *State) DeleteDaemonSet(k types.NamespacedName) {
 	defer s.mu.Unlock()
 	delete(s.daemonSets, k)
 	s.dirty.daemons = true
+}
+
+// Set records an object of a kind that pods and nodes depend on: Namespace,
+// PersistentVolumeClaim, PersistentVolume, StorageClass or CSINode.
+func (s *State) Set(o any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch o := o.(type) {
+	case *corev1.Namespace:
+		s.namespaces[o.Name] = o.Labels
+	case *corev1.PersistentVolumeClaim:
+		s.volumeClaims[key(o)] = o
+	case *corev1.PersistentVolume:
+		s.volumes[o.Name] = o
+	case *storagev1.StorageClass:
+		s.storageClasses[o.Name] = o
+	case *storagev1.CSINode:
+		s.csiNodes[o.Name] = o
+		s.touchNamed(o.Name)
+	}
+}
+
+// Delete forgets an object of the kinds of Set.
+func (s *State) Delete(o any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch o := o.(type) {
+	case *corev1.Namespace:
+		delete(s.namespaces, o.Name)
+	case *corev1.PersistentVolumeClaim:
+		delete(s.volumeClaims, key(o))
+	case *corev1.PersistentVolume:
+		delete(s.volumes, o.Name)
+	case *storagev1.StorageClass:
+		delete(s.storageClasses, o.Name)
+	case *storagev1.CSINode:
+		delete(s.csiNodes, o.Name)
+		s.touchNamed(o.Name)
+	}
+}
+
+// touchNamed marks the machine whose Node has a name.
+func (s *State) touchNamed(node string) {
+	if n := s.nodes[node]; n != nil {
+		s.touchNode(n)
+	}
 }

@@ -128,7 +128,7 @@ func (p *Planner) sleep(ctx context.Context, d time.Duration) bool {
 // although nothing changes.
 func (p *Planner) pass(ctx context.Context, log logr.Logger) (again bool, err error) {
 	pools, poolErr := p.pools(ctx)
-	if err := p.model.Sync(p.state, pools, p.namespaces(ctx)); err != nil {
+	if err := p.model.Sync(p.state, pools); err != nil {
 		return true, errors.Join(poolErr, err)
 	}
 	for key, why := range p.model.Refused() {
@@ -183,24 +183,6 @@ func (p *Planner) pools(ctx context.Context) ([]cluster.Pool, error) {
 		out = append(out, cluster.Pool{NodePool: np, Types: types})
 	}
 	return out, errors.Join(errs...)
-}
-
-func (p *Planner) namespaces(ctx context.Context) func(*metav1.LabelSelector) ([]string, error) {
-	return func(s *metav1.LabelSelector) ([]string, error) {
-		sel, err := metav1.LabelSelectorAsSelector(s)
-		if err != nil {
-			return nil, err
-		}
-		var list corev1.NamespaceList
-		if err := p.kube.List(ctx, &list, client.MatchingLabelsSelector{Selector: sel}); err != nil {
-			return nil, fmt.Errorf("list namespaces: %w", err)
-		}
-		var out []string
-		for _, n := range list.Items {
-			out = append(out, n.Name)
-		}
-		return out, nil
-	}
 }
 
 // create makes the claims of a plan, several at once: each is a round trip of its

@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Surroundings are the objects that a pod's meaning depends on besides itself.
+type Surroundings interface {
+	// Namespaces lists, sorted, the namespaces whose labels match.
+	Namespaces(labels.Selector) []string
+	PersistentVolumeClaim(types.NamespacedName) *corev1.PersistentVolumeClaim
+	PersistentVolume(name string) *corev1.PersistentVolume
+	// StorageClass returns the class of a name, or the default one for "".
+	StorageClass(name string) *storagev1.StorageClass
+}
+
+// dependent reports whether a pod's meaning depends on its surroundings.
+func dependent(p *corev1.Pod) bool {
+	return hasNamespaceSelector(p) || slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	})
+}
+
+// volumes translates the pod's volumes that bound where it may run: those that are
+// claimed. One that can't be bound wherever the pod goes is an error.
+func volumes(p *corev1.Pod, around Surroundings) ([]pack.Volume, error) {
+	var out []pack.Volume
+	for _, v := range p.Spec.Volumes {
+		var name string
+		var template *corev1.PersistentVolumeClaimSpec
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			name = v.PersistentVolumeClaim.ClaimName
+		case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+			name = p.Name + "-" + v.Name // how the ephemeral volume controller names it
+			template = &v.Ephemeral.VolumeClaimTemplate.Spec
+		default:
+			continue
+		}
+		volume, err := claimed(types.NamespacedName{Namespace: p.Namespace, Name: name}, template, around)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, volume)
+	}
+	slices.SortFunc(out, func(a, b pack.Volume) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+func claimed(k types.NamespacedName, template *corev1.PersistentVolumeClaimSpec, around Surroundings) (pack.Volume, error) {
+	out := pack.Volume{Name: k.String()}
+	spec := template
+	switch claim := around.PersistentVolumeClaim(k); {
+	case claim == nil && template == nil:
+		return out, fmt.Errorf("PersistentVolumeClaim %s doesn't exist; create it", k)
+	case claim == nil: // the ephemeral volume's claim is still to come
+	case claim.DeletionTimestamp != nil:
+		return out, fmt.Errorf("PersistentVolumeClaim %s is being deleted", k)
+	case claim.Status.Phase == corev1.ClaimLost:
+		return out, fmt.Errorf("PersistentVolumeClaim %s has lost its volume; restore the volume or recreate the claim", k)
+	case claim.Spec.VolumeName != "":
+		return bound(claim.Spec.VolumeName, around)
+	default:
+		spec = &claim.Spec
+	}
+	name := ""
+	if spec.StorageClassName != nil {
+		if name = *spec.StorageClassName; name == "" {
+			return out, fmt.Errorf("PersistentVolumeClaim %s is unbound and asks for no storage class; bind it to a volume", k)
+		}
+	}
+	class := around.StorageClass(name)
+	switch {
+	case class == nil && name == "":
+		return out, fmt.Errorf("PersistentVolumeClaim %s names no storage class and there is no default one", k)
+	case class == nil:
+		return out, fmt.Errorf("PersistentVolumeClaim %s: StorageClass %q doesn't exist", k, name)
+	case class.VolumeBindingMode == nil || *class.VolumeBindingMode == storagev1.VolumeBindingImmediate:
+		return out, fmt.Errorf("PersistentVolumeClaim %s isn't bound yet, and its storage class binds without waiting for a pod", k)
+	}
+	out.Driver = driver(class.Provisioner)
+	for _, t := range class.AllowedTopologies {
+		var reqs []pack.Requirement
+		for _, e := range t.MatchLabelExpressions {
+			reqs = append(reqs, pack.Requirement{Key: volumeLabel(e.Key), Operator: pack.In, Values: e.Values})
+		}
+		out.Terms = append(out.Terms, reqs)
+	}
+	return out, nil
+}
+
+func bound(name string, around Surroundings) (pack.Volume, error) {
+	out := pack.Volume{Name: name}
+	pv := around.PersistentVolume(name)
+	if pv == nil {
+		return out, fmt.Errorf("PersistentVolume %q doesn't exist", name)
+	}
+	if pv.Spec.CSI != nil {
+		out.Driver = pv.Spec.CSI.Driver
+	}
+	if pv.Spec.NodeAffinity != nil && pv.Spec.NodeAffinity.Required != nil {
+		out.Terms = [][]pack.Requirement{}
+		for _, t := range pv.Spec.NodeAffinity.Required.NodeSelectorTerms {
+			reqs := term(t)
+			for i := range reqs {
+				reqs[i].Key = volumeLabel(reqs[i].Key)
+			}
+			out.Terms = append(out.Terms, reqs)
+		}
+	}
+	return out, nil
+}
+
+// driver names the CSI driver that serves a provisioner: itself, but for the
+// in-tree one that Kubernetes forwards.
+func driver(provisioner string) string {
+	if provisioner == "kubernetes.io/aws-ebs" {
+		return "ebs.csi.aws.com"
+	}
+	return provisioner
+}
+
+// volumeLabel gives a topology key of a CSI driver the name under which nodes carry
+// it before the driver has registered on them.
+func volumeLabel(key string) string {
+	if key == "topology.ebs.csi.aws.com/zone" {
+		return corev1.LabelTopologyZone
+	}
+	return karpenter.NormalizedLabel(key)
+}
+
+// attachLimits are a node's caps on volumes by driver, as its CSI drivers report.
+func attachLimits(n *storagev1.CSINode) map[string]int {
+	if n == nil {
+		return nil
+	}
+	var out map[string]int
+	for _, d := range n.Spec.Drivers {
+		if d.Allocatable == nil || d.Allocatable.Count == nil {
+			continue
+		}
+		if out == nil {
+			out = map[string]int{}
+		}
+		out[d.Name] = int(*d.Allocatable.Count)
+	}
+	return out
+}
+
+// around looks things up in a state that the caller has locked.
+type around struct{ s *State }
+
+func (a around) Namespaces(sel labels.Selector) []string {
+	var out []string
+	for name, n := range a.s.namespaces {
+		if sel.Matches(labels.Set(n)) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (a around) PersistentVolumeClaim(k types.NamespacedName) *corev1.PersistentVolumeClaim {
+	return a.s.volumeClaims[k]
+}
+
+func (a around) PersistentVolume(name string) *corev1.PersistentVolume { return a.s.volumes[name] }
+
+func (a around) StorageClass(name string) *storagev1.StorageClass {
+	if name != "" {
+		return a.s.storageClasses[name]
+	}
+	var newest *storagev1.StorageClass
+	for _, c := range a.s.storageClasses {
+		if c.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" {
+			continue
+		}
+		// Of several defaults the API server takes the newest, then the first by name.
+		if newest == nil || comesFirst(c.ObjectMeta, newest.ObjectMeta) {
+			newest = c
+		}
+	}
+	return newest
+}
+
+func comesFirst(a, b metav1.ObjectMeta) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return b.CreationTimestamp.Before(&a.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}
