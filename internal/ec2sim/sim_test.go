@@ -208,6 +208,15 @@ func (w *world) fleetInput(template string, capacityType ec2types.DefaultTargetC
 	return in
 }
 
+// fleet makes a fleet under a token of its own; the SDK would leave the token of
+// the first call in the input.
+func (w *world) fleet(in *ec2.CreateFleetInput) *ec2.CreateFleetOutput {
+	w.t.Helper()
+	fresh := *in
+	fresh.ClientToken = nil
+	return must(w.ec2.CreateFleet(w.t.Context(), &fresh))(w.t)
+}
+
 // launch runs a fleet and returns the IDs of what it launched.
 func (w *world) launch(in *ec2.CreateFleetInput) []string {
 	w.t.Helper()
