@@ -38,6 +38,9 @@ func (b *batcher[T]) add(ctx context.Context, item T) error {
 	slot := len(cur.items)
 	cur.items = append(cur.items, item)
 	full := len(cur.items) == b.max
+	if full {
+		b.open = nil
+	}
 	b.mu.Unlock()
 	if full && cur.timer.Stop() {
 		go b.close(context.WithoutCancel(ctx), cur)

@@ -42,13 +42,13 @@ func (p *Provider) validate(ctx context.Context, class *aws.EC2NodeClass) findin
 			return refuse("TagValidationFailed", "the tag "+key+" is set by the controller; remove it from spec.tags")
 		}
 	}
-	for _, name := range []string{aws.ConditionAMIsReady, aws.ConditionInstanceProfileReady, aws.ConditionSecurityGroupsReady, aws.ConditionSubnetsReady} {
+	for _, name := range []string{aws.ConditionAMIsReady, aws.ConditionInstanceProfileReady, aws.ConditionSecurityGroupsReady, aws.ConditionSubnetsReady, aws.ConditionPlacementGroupReady} {
 		c := apimeta.FindStatusCondition(class.Status.Conditions, name)
 		switch {
 		case c == nil || c.Status == metav1.ConditionUnknown:
 			return finding{condition: aws.ConditionValidationSucceeded, err: fmt.Errorf("check a launch: %s is unknown yet", name)}
 		case c.Status == metav1.ConditionFalse:
-			return refuse("DependenciesNotReady", "a launch can be checked once AMIs, instance profile, security groups and subnets are ready")
+			return refuse("DependenciesNotReady", "a launch can be checked once AMIs, instance profile, security groups, subnets and placement group are ready")
 		}
 	}
 	info, err := p.cluster(ctx, f)

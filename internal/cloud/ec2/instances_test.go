@@ -1,0 +1,187 @@
+package ec2
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/ec2sim"
+)
+
+func all(ec2types.LaunchTemplate) bool { return true }
+
+func TestInstancesAndTerminate(t *testing.T) {
+	w := newWorld(t, func(c *ec2sim.Config) { c.ConsistencyDelay = 10 * time.Second })
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	var ids []string
+	for n := range 8 {
+		got := w.launch(p, w.request(p, class, w.claim(fmt.Sprint(n)), []string{"m5.large", "c5.large"}, []string{"spot", "on-demand"}))
+		ids = append(ids, got.ID)
+	}
+	slices.Sort(ids)
+	listed := func() (out []string, states map[string]int) {
+		t.Helper()
+		list, err := p.Instances(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		states = map[string]int{}
+		for _, i := range list {
+			out = append(out, i.ID)
+			states[i.State]++
+		}
+		return out, states
+	}
+	if got, states := listed(); !slices.Equal(got, ids) || states["pending"] != 8 {
+		t.Errorf("before EC2 shows them: %v, %v", got, states)
+	}
+	w.clock.Advance(31 * time.Second)
+	if got, states := listed(); !slices.Equal(got, ids) || states["running"] != 8 {
+		t.Errorf("once they run: %v, %v", got, states)
+	}
+	list, _ := p.Instances(t.Context())
+	for _, i := range list {
+		sim, _ := w.sim.Instance(i.ID)
+		if i.Zone != sim.Zone || i.ZoneID != sim.ZoneID || i.CapacityType != sim.CapacityType || i.SubnetID != sim.SubnetID || i.ImageID != sim.ImageID ||
+			!slices.Equal(i.SecurityGroupIDs, sim.SecurityGroupIDs) || i.Tags[cloud.TagNodeClaimUID] == "" || !i.LaunchTime.Equal(sim.LaunchTime) {
+			t.Errorf("listed %+v\nis %+v", i, sim)
+		}
+	}
+
+	// One call ends those that end together, another's mistake doesn't save them.
+	w.sim.ResetCounters()
+	var wg sync.WaitGroup
+	for _, id := range append(slices.Clone(ids[:6]), ids[0]) {
+		wg.Go(func() {
+			if err := p.Terminate(t.Context(), id); err != nil {
+				t.Errorf("terminate %s: %v", id, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.calls("ec2:TerminateInstances"); n != 1 {
+		t.Errorf("6 instances were ended by %d calls", n)
+	}
+	if err := p.Terminate(t.Context(), ids[0]); err != nil || w.calls("ec2:TerminateInstances") != 1 {
+		t.Errorf("an instance that is ending was ended again: %v", err)
+	}
+	if got, states := listed(); len(got) != 8 || states["shutting-down"] != 6 || states["running"] != 2 {
+		t.Errorf("right after: %v", states)
+	}
+	for _, id := range []string{ids[6], "i-0123456789abcdef0", ids[7]} {
+		wg.Go(func() {
+			if err := p.Terminate(t.Context(), id); err != nil {
+				t.Errorf("terminate %s beside one that is unknown: %v", id, err)
+			}
+		})
+	}
+	wg.Wait()
+	w.clock.Advance(time.Minute)
+	if got, states := listed(); len(got) != 0 {
+		t.Errorf("after a minute: %v", states)
+	}
+	if n := len(w.live()); n != 0 {
+		t.Errorf("%d instances still run", n)
+	}
+	if err := p.Terminate(t.Context(), ids[3]); err != nil {
+		t.Errorf("an instance that is gone: %v", err)
+	}
+}
+
+// Many who wait cost one call in two seconds.
+func TestInstancesAreShared(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	for range 3 {
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if _, err := p.Instances(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		w.clock.Advance(listTTL - time.Millisecond)
+	}
+	if n := w.calls("ec2:DescribeInstances"); n != 2 {
+		t.Errorf("150 questions in four seconds cost %d calls", n)
+	}
+}
+
+func TestOtherClustersAreNotOurs(t *testing.T) {
+	w := newWorld(t, func(c *ec2sim.Config) {
+		c.Clusters = append(c.Clusters, ec2sim.Cluster{Name: "other", Endpoint: "https://127.0.0.1:1", Version: "1.33"})
+	})
+	p, q := w.provider(), w.provider(func(c *Config) { c.ClusterName = "other" })
+	class := w.resolve(q, newClass())
+	w.launch(q, w.request(q, class, w.claim("1"), []string{"m5.large"}, []string{"spot"}))
+	w.clock.Advance(time.Minute)
+	if list, err := p.Instances(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("another cluster's instances are ours: %+v, %v", list, err)
+	}
+}
+
+func TestTag(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	got := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"spot"}))
+	if err := p.Tag(t.Context(), got.ID, map[string]string{"karpenter.sh/nodeclaim": "1"}); err != nil || w.calls("ec2:CreateTags") != 0 {
+		t.Errorf("a tag that is there cost %d calls, %v", w.calls("ec2:CreateTags"), err)
+	}
+	if err := p.Tag(t.Context(), got.ID, map[string]string{"karpenter.sh/nodeclaim": "1", "Name": "ip-10-0-0-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if sim, _ := w.sim.Instance(got.ID); sim.Tags["Name"] != "ip-10-0-0-1" || sim.Tags["team"] != "a" {
+		t.Errorf("tags are %v", sim.Tags)
+	}
+	if err := p.Tag(t.Context(), "i-0123456789abcdef0", map[string]string{"a": "b"}); code(err) != codeInstanceNotFound {
+		t.Errorf("tagging what isn't there: %v", err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	newWorld(t)
+	for name, cfg := range map[string]Config{
+		"no cluster":        {},
+		"overhead":          {ClusterName: "demo", MemoryOverhead: new(7.5)},
+		"negative overhead": {ClusterName: "demo", MemoryOverhead: new(-0.1)},
+		"negative ENIs":     {ClusterName: "demo", ReservedENIs: -1},
+	} {
+		if _, err := New(t.Context(), cfg); err == nil {
+			t.Errorf("%s: the configuration was taken", name)
+		}
+	}
+	t.Setenv("AWS_REGION", "")
+	if _, err := New(t.Context(), Config{ClusterName: "demo"}); err == nil {
+		t.Error("a provider without a region was made")
+	}
+}
+
+func TestClassify(t *testing.T) {
+	for code, terminal := range map[string]bool{
+		"UnauthorizedOperation": true, "InvalidParameterValue": true, "InvalidAMIID.NotFound": true,
+		"RequestLimitExceeded": false, "InternalError": false, "InsufficientInstanceCapacity": false, codeTemplateNotFound: false,
+	} {
+		err := failed("try", fleetError(ec2types.CreateFleetError{ErrorCode: &code, ErrorMessage: new("no")}))
+		if got := errors.As(err, new(*cloud.TerminalError)); got != terminal {
+			t.Errorf("%s: terminal is %t", code, got)
+		}
+	}
+	profile := fleetError(ec2types.CreateFleetError{ErrorCode: new("InvalidParameterValue"), ErrorMessage: new("Value (demo_1) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name")})
+	if errors.As(profile, new(*cloud.TerminalError)) {
+		t.Error("a profile that isn't known everywhere yet is given up")
+	}
+	long := clean("You are not authorized to perform this operation. Encoded authorization failure message: abcdef")
+	if long != "You are not authorized to perform this operation." {
+		t.Errorf("message is %q", long)
+	}
+}
