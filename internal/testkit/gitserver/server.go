@@ -34,6 +34,8 @@ type Config struct {
 	// authentication; the password alone is also taken as a bearer token. With
 	// an empty Password nothing is wanted.
 	Username, Password string
+	// AutoCreate makes a repository when the first push to it arrives.
+	AutoCreate bool
 }
 
 // Push is one reference that a client changed.
@@ -95,6 +97,20 @@ func (s *Server) Open(name string) (*git.Repository, error) {
 	return repo, nil
 }
 
+func (s *Server) open(name string, create bool) (*git.Repository, error) {
+	repo, err := s.Open(name)
+	if !errors.Is(err, git.ErrRepositoryNotExists) || !create {
+		return repo, err
+	}
+	lock := s.lock(name)
+	lock.Lock()
+	defer lock.Unlock()
+	if err := s.Create(name); err != nil && !errors.Is(err, git.ErrRepositoryAlreadyExists) {
+		return nil, err
+	}
+	return s.Open(name)
+}
+
 // Watch calls fn after every change that a push made, in the order of the
 // changes of one repository, before the pushing client is answered.
 func (s *Server) Watch(fn func(Push)) (stop func()) {
@@ -147,7 +163,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	repo, err := git.PlainOpen(s.path(name))
+	repo, err := s.open(name, s.cfg.AutoCreate && r.URL.Query().Get("service") == receivePack)
 	if err != nil {
 		http.NotFound(w, r)
 		return

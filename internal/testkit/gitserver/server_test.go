@@ -293,6 +293,25 @@ func TestAccess(t *testing.T) {
 	}
 }
 
+func TestAutoCreate(t *testing.T) {
+	srv, err := New(Config{Dir: t.TempDir(), Username: "coppice", Password: password, AutoCreate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts := httptest.NewServer(srv)
+	t.Cleanup(ts.Close)
+	url := ts.URL + "/new.git"
+	if _, err := git.Clone(memory.NewStorage(), nil, &git.CloneOptions{URL: url, Auth: auth()}); !errors.Is(err, transport.ErrRepositoryNotFound) {
+		t.Errorf("a clone made a repository: %v", err)
+	}
+	a := fresh(t, url)
+	a.commit("f", "1")
+	a.mustPush("refs/heads/main:refs/heads/main")
+	if got := clone(t, url, 0).read("f"); got != "1" {
+		t.Errorf("the repository made by a push holds %q", got)
+	}
+}
+
 func TestCreateRefusesOddNames(t *testing.T) {
 	srv, _ := serve(t)
 	for _, name := range []string{"", ".", "..", "a/b", "-x", "x.git", "fleet"} {

@@ -1,0 +1,62 @@
+// Sandbox runs a whole small cloud on one machine: a Kubernetes control plane,
+// the EC2 simulator whose machines become nodes, and a Git server. It is for
+// trying Coppice, for its demo and for its tests; no account and no container
+// runtime is needed, and nothing listens beyond 127.0.0.1.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, as those of coppice itself.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// usageError is a command line that makes no sense.
+type usageError struct{ error }
+
+// run runs one command line and returns the exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "sandbox",
+		Short:         "Run a Kubernetes control plane, an EC2 simulator and a Git server on this machine",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmd.Help()
+		},
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(upCommand(stdout, stderr))
+
+	ctx, stop := untilStopped(context.Background())
+	defer stop()
+	err := root.ExecuteContext(ctx)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "sandbox: %v\nRun sandbox --help to see what there is.\n", err)
+		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "sandbox: %v\n", err)
+		return exitFailed
+	}
+}
