@@ -86,8 +86,10 @@ type Instance struct {
 	Zone         string
 	ZoneID       string
 	CapacityType string
-	ImageID      string
-	SubnetID     string
+	// ReservationID is set for reserved capacity alone.
+	ReservationID string
+	ImageID       string
+	SubnetID      string
 	// SecurityGroupIDs is sorted.
 	SecurityGroupIDs []string
 	// State is EC2's name: pending, running, shutting-down, terminated, stopping, stopped.

@@ -70,7 +70,7 @@ func instanceOf(i ec2types.Instance) cloud.Instance {
 	out.ProviderID = providerID(out.Zone, out.ID)
 	switch {
 	case deref(i.CapacityReservationId) != "":
-		out.CapacityType = cloud.Reserved
+		out.CapacityType, out.ReservationID = cloud.Reserved, deref(i.CapacityReservationId)
 	case deref(i.SpotInstanceRequestId) != "" || i.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot:
 		out.CapacityType = cloud.Spot
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
@@ -131,7 +130,7 @@ func (p *Provider) baseTypes(class *aws.EC2NodeClass, machines []machine) ([]clo
 			continue
 		}
 		labels := nodeLabels(m, s.family, p.region)
-		if _, ok := imageFor(class.Status.AMIs, labels); !ok {
+		if _, ok := cloud.ImageFor(class.Status.AMIs, labels); !ok {
 			continue
 		}
 		capacity := s.capacity(m)
@@ -169,34 +168,6 @@ func launchable(m *machine, class *aws.EC2NodeClass) bool {
 		}
 	}
 	return onCard[0] <= m.enis && efaOnly <= m.efas
-}
-
-// imageFor is the first image, in the status' order of preference, that runs on a
-// type with these labels.
-func imageFor(images []aws.AMI, labels map[string]string) (string, bool) {
-	for _, image := range images {
-		if !slices.ContainsFunc(image.Requirements, func(r corev1.NodeSelectorRequirement) bool { return !meets(labels, r) }) {
-			return image.ID, true
-		}
-	}
-	return "", false
-}
-
-// meets says whether labels fulfil one requirement of an image. Images know only
-// these operators.
-func meets(labels map[string]string, r corev1.NodeSelectorRequirement) bool {
-	value, has := labels[r.Key]
-	switch r.Operator {
-	case corev1.NodeSelectorOpIn:
-		return has && slices.Contains(r.Values, value)
-	case corev1.NodeSelectorOpNotIn:
-		return !slices.Contains(r.Values, value)
-	case corev1.NodeSelectorOpExists:
-		return has
-	case corev1.NodeSelectorOpDoesNotExist:
-		return !has
-	}
-	return false
 }
 
 // podVolumeBytes is the size of the volume that holds pods' files.

@@ -170,7 +170,7 @@ func (p *Provider) makeFleet(ctx context.Context, req cloud.LaunchRequest, plan 
 		if !ok {
 			continue
 		}
-		image, ok := imageFor(req.Class.Status.AMIs, c.instance.Labels)
+		image, ok := cloud.ImageFor(req.Class.Status.AMIs, c.instance.Labels)
 		if !ok {
 			continue
 		}
@@ -399,8 +399,8 @@ func (p *Provider) launched(req cloud.LaunchRequest, plan fleetPlan, f *fleet, g
 	}
 	slices.Sort(i.SecurityGroupIDs)
 	i.ProviderID = providerID(i.Zone, i.ID)
-	if r := f.reservationOf(i.Type, i.Zone); r != "" {
-		p.reserved.take(r)
+	if i.ReservationID = f.reservationOf(i.Type, i.Zone); i.ReservationID != "" {
+		p.reserved.take(i.ReservationID)
 	}
 	p.addresses.take(i.SubnetID, p.clock.Now())
 	return i

@@ -94,7 +94,7 @@ func (p *Provider) dryRun(ctx context.Context, class *aws.EC2NodeClass, data str
 		return finding{condition: aws.ConditionValidationSucceeded, reason: "InstanceTypesNotFound",
 			message: "no instance type is sold in the class's subnets' zones that its images run on"}
 	}
-	image, _ := imageFor(class.Status.AMIs, instanceType.Labels)
+	image, _ := cloud.ImageFor(class.Status.AMIs, instanceType.Labels)
 	none := &karpenter.NodeClaim{}
 	in := templateInput{class: class, capacityType: cloud.OnDemand, image: image, userData: data, ipv6: ipv6, tags: p.sharedTags(class, none)}
 	key := templateName(templateData(in), in.tags) + placesOf(class)
