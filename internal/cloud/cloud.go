@@ -115,6 +115,10 @@ type Provider interface {
 	Terminate(ctx context.Context, id string) error
 	// Tag adds tags to an instance.
 	Tag(ctx context.Context, id string, tags map[string]string) error
+	// Drifted says why the class would not launch the claim's instance like this
+	// today, as the reason of a condition, or "" if it would or the instance is gone.
+	// It may judge by a list of instances that is a minute old.
+	Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error)
 	// CleanClass removes what ResolveClass and Launch made for a class: instance
 	// profile and launch templates. It is called once no instance uses them.
 	CleanClass(ctx context.Context, class *aws.EC2NodeClass) error

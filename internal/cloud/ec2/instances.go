@@ -14,7 +14,12 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
+
+// driftTTL is how old a list of instances may be to find drift in: what is compared
+// (image, subnet, groups) hardly ever changes in an instance's life.
+const driftTTL = time.Minute
 
 // providerID is the instance's name in a Node's spec.providerID.
 func providerID(zone, id string) string { return "aws:///" + zone + "/" + id }
@@ -157,6 +162,25 @@ func (p *Provider) Tag(ctx context.Context, id string, tags map[string]string) e
 	}
 	p.lists.forget(struct{}{})
 	return nil
+}
+
+// Drifted is as in cloud.Provider.
+func (p *Provider) Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error) {
+	list, ok := p.lists.peek(struct{}{}, driftTTL)
+	if ok {
+		list = p.recent.merge(list, p.clock.Now())
+	} else {
+		var err error
+		if list, err = p.Instances(ctx); err != nil {
+			return "", fmt.Errorf("compare NodeClaim %s with its instance: %w", claim.Name, err)
+		}
+	}
+	for _, i := range list {
+		if i.ProviderID == claim.Status.ProviderID {
+			return cloud.Drifted(class, claim, i), nil
+		}
+	}
+	return "", nil
 }
 
 // CleanClass is as in cloud.Provider.

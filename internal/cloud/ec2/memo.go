@@ -71,6 +71,19 @@ func (m *memo[K, V]) load(ctx context.Context, key K, a *answer[V], load func(co
 	close(a.done)
 }
 
+// peek returns the answer for key if there is one that is younger than age, which may
+// be more than the time to live.
+func (m *memo[K, V]) peek(key K, age time.Duration) (V, bool) {
+	m.mu.Lock()
+	a, ok := m.entries[key]
+	m.mu.Unlock()
+	if !ok || !a.finished() || a.err != nil || m.clock.Since(a.at) >= age {
+		var zero V
+		return zero, false
+	}
+	return a.value, true
+}
+
 // forget drops the answer for key, so that the next caller asks again.
 func (m *memo[K, V]) forget(key K) {
 	m.mu.Lock()
