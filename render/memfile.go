@@ -48,7 +48,7 @@ func (g guardedDir) Open(name string) (fs.File, error) {
 }
 
 func (g guardedDir) ReadDir(name string) ([]fs.DirEntry, error) {
-	if err := g.tree.checkLinks(path.Join(g.dir, name)); err != nil {
+	if err := g.tree.checkPath(path.Join(g.dir, name)); err != nil {
 		return nil, err
 	}
 	return fs.ReadDir(g.tree.base, path.Join(g.dir, name))

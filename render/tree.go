@@ -48,14 +48,16 @@ type tree struct {
 	// replaced holds files that stand in for the author's.
 	replaced map[string][]byte
 
+	submodules []string
+
 	mu      sync.Mutex
 	read    int64
-	checked map[string]bool
+	checked map[string]error
 	refused diag.List
 }
 
 func newTree(base fs.FS) *tree {
-	return &tree{base: base, replaced: map[string][]byte{}, checked: map[string]bool{}}
+	return &tree{base: base, replaced: map[string][]byte{}, submodules: submodules(base), checked: map[string]error{}}
 }
 
 // hidden reports whether the loader may not see name at all: vendored modules
@@ -118,7 +120,7 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	if hidden(name) {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
 	}
-	if err := t.checkLinks(name); err != nil {
+	if err := t.checkPath(name); err != nil {
 		return nil, err
 	}
 	entries, err := fs.ReadDir(t.base, name)
@@ -162,66 +164,94 @@ func (t *tree) replacedIn(dir string) []string {
 
 // openBase opens a file of the author's tree after checking that it is one.
 func (t *tree) openBase(name string) (fs.File, error) {
-	if err := t.checkLinks(name); err != nil {
+	if err := t.checkPath(name); err != nil {
 		return nil, err
 	}
-	f, err := t.base.Open(name)
+	// Opening may mean reading all of it, so the size is asked for first.
+	info, err := fs.Stat(t.base, name)
 	if err != nil {
 		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
 	}
 	if info.IsDir() {
-		return f, nil
+		return t.base.Open(name)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.Join(f.Close(), t.refuse(name, "is not a regular file", "replace it with a plain file"))
+		return nil, t.refuse(name, "is not a regular file", "replace it with a plain file")
 	}
 	if info.Size() > maxFileBytes {
-		return nil, errors.Join(f.Close(), t.refuse(name,
+		return nil, t.refuse(name,
 			fmt.Sprintf("is %d MiB, more than the limit of %d MiB", info.Size()>>20, maxFileBytes>>20),
-			"split the file, or keep data that isn't configuration out of the package"))
+			"split the file, or keep data that isn't configuration out of the package")
 	}
 	t.mu.Lock()
 	t.read += info.Size()
 	over := t.read > maxTreeBytes
 	t.mu.Unlock()
 	if over {
-		return nil, errors.Join(f.Close(), t.refuse(name,
+		return nil, t.refuse(name,
 			fmt.Sprintf("brings the text of this tree above the limit of %d MiB", maxTreeBytes>>20),
-			"split the tree into several sources"))
+			"split the tree into several sources")
 	}
-	return f, nil
+	return t.base.Open(name)
 }
 
-// checkLinks refuses a path that leads through a symbolic link: what a link
-// points to is decided by the machine that reads it, not by the commit.
-func (t *tree) checkLinks(name string) error {
+// checkPath refuses a path that leads through a symbolic link or into a
+// submodule: what stands there isn't part of the commit.
+func (t *tree) checkPath(name string) error {
 	for i := 0; i <= len(name); i++ {
 		if i < len(name) && name[i] != '/' {
 			continue
 		}
 		prefix := name[:i]
-		t.mu.Lock()
-		known := t.checked[prefix]
-		t.checked[prefix] = true
-		t.mu.Unlock()
-		if known || prefix == "" || prefix == "." {
-			continue
-		}
-		info, err := fs.Lstat(t.base, prefix)
-		if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		if prefix == "" || prefix == "." {
 			continue
 		}
 		t.mu.Lock()
-		t.checked[prefix] = false
+		known, seen := t.checked[prefix]
 		t.mu.Unlock()
-		return t.refuse(prefix, "is a symbolic link, which is never followed",
-			"replace the link with the file or folder that it points to, or import that package")
+		if !seen {
+			known = t.checkEntry(prefix)
+			t.mu.Lock()
+			t.checked[prefix] = known
+			t.mu.Unlock()
+		}
+		if known != nil {
+			return known
+		}
 	}
 	return nil
+}
+
+func (t *tree) checkEntry(name string) error {
+	if info, err := fs.Lstat(t.base, name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return t.refuse(name, "is a symbolic link, which is never followed",
+			"replace the link with the file or folder that it points to, or import that package")
+	}
+	git, err := fs.Stat(t.base, name+"/.git")
+	if slices.Contains(t.submodules, name) || err == nil && git.Mode().IsRegular() {
+		return t.refuse(name, "is a Git submodule, which is never fetched",
+			"vendor what it holds under cue.mod/pkg, or make it part of this repository")
+	}
+	return nil
+}
+
+// submodules lists the folders that .gitmodules declares.
+func submodules(base fs.FS) []string {
+	info, err := fs.Stat(base, ".gitmodules")
+	if err != nil || info.Size() > maxFileBytes {
+		return nil
+	}
+	text, err := fs.ReadFile(base, ".gitmodules")
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, "="); ok && strings.TrimSpace(key) == "path" {
+			out = append(out, path.Clean(strings.Trim(strings.TrimSpace(value), `"`)))
+		}
+	}
+	return out
 }
 
 // mounted splits a path below mountRoot into its mount and the rest.
