@@ -114,13 +114,27 @@ func newProduct(t catalogue.Type, region string, micro int64) product {
 	return p
 }
 
+// field returns an attribute by its name, whose case the price list ignores:
+// clients ask for serviceCode where the attribute is servicecode.
+func (p product) field(name string) (string, bool) {
+	if name == "productFamily" {
+		return p.family, true
+	}
+	if v, ok := p.attributes[name]; ok {
+		return v, true
+	}
+	for k, v := range p.attributes {
+		if strings.EqualFold(k, name) {
+			return v, true
+		}
+	}
+	return "", false
+}
+
 // passes compares as the price list does, without regard to case.
 func (p product) passes(filters []priceFilter) (bool, error) {
 	for _, f := range filters {
-		value, ok := p.attributes[f.Field]
-		if f.Field == "productFamily" {
-			value, ok = p.family, true
-		}
+		value, ok := p.field(f.Field)
 		switch f.Type {
 		case "TERM_MATCH", "EQUALS":
 			ok = ok && strings.EqualFold(value, f.Value)
