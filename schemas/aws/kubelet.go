@@ -53,13 +53,16 @@ func (k KubeletConfiguration) Settings() (KubeletSettings, error) {
 	var s KubeletSettings
 	var errs []error
 	for _, name := range k.Fields() {
+		next := s
 		text, err := json.Marshal(map[string]json.RawMessage{name: k[name].Raw})
 		if err == nil {
-			err = json.Unmarshal(text, &s)
+			err = json.Unmarshal(text, &next)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("read kubelet.%s: %w", name, err))
+			continue
 		}
+		s = next
 	}
 	return s, errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -41,6 +42,31 @@ func cueDefinitions(crds []*apiextensionsv1.CustomResourceDefinition, dir string
 			if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// formatCUE formats the files in dir, those that are written by hand included.
+func formatCUE(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.cue"))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		formatted, err := format.Source(text)
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(formatted, text) {
+			continue
+		}
+		if err := os.WriteFile(f, formatted, 0o644); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -57,7 +57,10 @@ func run(dir string) error {
 			return err
 		}
 	}
-	return cueDefinitions(crds, "cue")
+	if err := cueDefinitions(crds, "cue"); err != nil {
+		return err
+	}
+	return formatCUE("cue")
 }
 
 func deepCopies(roots []string) error {
