@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/coppice-dev/coppice/internal/cloud/ec2"
+	"github.com/coppice-dev/coppice/reconcile"
+	"github.com/coppice-dev/coppice/reconcile/provision"
+	"github.com/coppice-dev/coppice/reconcile/source"
+)
+
+// controllerOptions are the flags of "coppice controller". Each flag has an
+// environment variable, of Karpenter's name where Karpenter has one, that is read
+// when the flag isn't given.
+type controllerOptions struct {
+	kubeconfig      string
+	clusterName     string
+	clusterEndpoint string
+	clusterCA       string
+	clusterCIDR     string
+	region          string
+
+	batch          provision.Batch
+	metricsAddress string
+	healthAddress  string
+	leaderElection bool
+	leaseNamespace string
+	leaseDuration  time.Duration
+	qps            float32
+	burst          int
+	memoryOverhead float64
+	logLevel       string
+	isolatedVPC    bool
+	disableDryRun  bool
+	reservedENIs   int
+}
+
+func newControllerCommand(s Streams) *cobra.Command {
+	var o controllerOptions
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Reconcile NodeSources, NodePools and NodeClaims in a cluster",
+		Long: `Run the controllers: fetch what NodeSources name, apply it, launch nodes for
+pending pods, remove empty and expired ones, and commit drift reports.
+
+Every flag can be given as an environment variable, shown in brackets; a flag wins.
+AWS credentials and endpoints come from the AWS SDK's usual places.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags()); err != nil {
+				return &ExitError{Code: ExitUsage, Err: err}
+			}
+			if o.clusterName == "" {
+				return &ExitError{Code: ExitUsage, Err: errors.New("the cluster's name isn't known; give --cluster-name or CLUSTER_NAME")}
+			}
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if err := runController(ctx, s, o); err != nil && ctx.Err() == nil {
+				return &ExitError{Code: ExitFailed, Err: err}
+			}
+			return nil
+		},
+	}
+	o.register(cmd.Flags())
+	return cmd
+}
+
+func (o *controllerOptions) register(f *pflag.FlagSet) {
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; in a pod the service account is used [KUBECONFIG]")
+	f.StringVar(&o.clusterName, "cluster-name", "", "the cluster's name, as in its EKS name or the tag kubernetes.io/cluster/NAME (required) [CLUSTER_NAME]")
+	f.StringVar(&o.clusterEndpoint, "cluster-endpoint", "", "the API server's `URL` as nodes reach it; asked of EKS if empty [CLUSTER_ENDPOINT]")
+	f.StringVar(&o.clusterCA, "cluster-ca-bundle", "", "the API server's CA for nodes, base64; taken from the kubeconfig if empty [CLUSTER_CA_BUNDLE]")
+	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the range of Service addresses; asked of EKS if empty [CLUSTER_CIDR]")
+	f.StringVar(&o.region, "region", "", "AWS region; the SDK's own rules apply if empty [AWS_REGION]")
+	f.DurationVar(&o.batch.Idle, "batch-idle-duration", provision.DefaultBatch.Idle, "plan once no new pod has come for this long [BATCH_IDLE_DURATION]")
+	f.DurationVar(&o.batch.Max, "batch-max-duration", provision.DefaultBatch.Max, "plan at the latest after this long [BATCH_MAX_DURATION]")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`host:port` of the metrics server, 0 for none [METRICS_BIND_ADDRESS]")
+	f.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:8081", "`host:port` of the health probes, 0 for none [HEALTH_PROBE_BIND_ADDRESS]")
+	f.BoolVar(&o.leaderElection, "leader-elect", true, "wait until no other replica leads [LEADER_ELECT]")
+	f.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "namespace of the Lease; in a pod its own [LEADER_ELECTION_NAMESPACE]")
+	f.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 15*time.Second, "how long after the leader's death another may lead [LEADER_ELECTION_LEASE_DURATION]")
+	f.Float32Var(&o.qps, "kube-client-qps", 200, "requests per second to the API server [KUBE_CLIENT_QPS]")
+	f.IntVar(&o.burst, "kube-client-burst", 300, "requests to the API server in a burst [KUBE_CLIENT_BURST]")
+	f.Float64Var(&o.memoryOverhead, "vm-memory-overhead-percent", 0.075, "share of an instance's memory that the hypervisor and kernel take, until a node of its type has been seen [VM_MEMORY_OVERHEAD_PERCENT]")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error [LOG_LEVEL]")
+	f.IntVar(&o.reservedENIs, "reserved-enis", 0, "network interfaces that pods get no addresses from [RESERVED_ENIS]")
+	f.BoolVar(&o.disableDryRun, "disable-dry-run", false, "don't check permissions by dry runs before a NodeClass is ready [DISABLE_DRY_RUN]")
+	f.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "don't ask the Pricing API, which has no VPC endpoint [ISOLATED_VPC]")
+}
+
+// fromEnvironment fills the flags that weren't given from their variables.
+func fromEnvironment(f *pflag.FlagSet) error {
+	var errs []error
+	f.VisitAll(func(flag *pflag.Flag) {
+		name := strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		if flag.Name == "region" {
+			name = "AWS_REGION"
+		}
+		if v, ok := os.LookupEnv(name); ok && !flag.Changed && v != "" && flag.Name != "help" {
+			if err := f.Set(flag.Name, v); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+	})
+	return errors.Join(errs...)
+}
+
+func runController(ctx context.Context, s Streams, o controllerOptions) error {
+	log, err := newLogger(s, o.logLevel)
+	if err != nil {
+		return err
+	}
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+
+	kube, err := kubeConfig(o)
+	if err != nil {
+		return err
+	}
+	ca, err := clusterCA(o, kube)
+	if err != nil {
+		return err
+	}
+	cloud, err := ec2.New(ctx, ec2.Config{
+		Region: o.region, ClusterName: o.clusterName, ClusterEndpoint: o.clusterEndpoint, ClusterCA: ca, ClusterCIDR: o.clusterCIDR,
+		KubernetesVersion: func(context.Context) (string, error) { return serverMinor(kube) },
+		MemoryOverhead:    &o.memoryOverhead, IsolatedVPC: o.isolatedVPC, DisableDryRun: o.disableDryRun,
+		ReservedENIs: o.reservedENIs,
+	})
+	if err != nil {
+		return err
+	}
+	return reconcile.Run(ctx, reconcile.Options{
+		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName}, Batch: o.batch,
+		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress,
+		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
+	})
+}
+
+func newLogger(s Streams, level string) (logr.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return logr.Logger{}, &ExitError{Code: ExitUsage, Err: fmt.Errorf("log level %q: give debug, info, warn or error", level)}
+	}
+	return logr.FromSlogHandler(slog.NewJSONHandler(s.Err, &slog.HandlerOptions{Level: l})), nil
+}
+
+func kubeConfig(o controllerOptions) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig or KUBECONFIG", err)
+	}
+	cfg.QPS, cfg.Burst = o.qps, o.burst
+	cfg.UserAgent = "coppice/" + version
+	return cfg, nil
+}
+
+// serverMinor asks the API server for its version, as in "1.37".
+func serverMinor(cfg *rest.Config) (string, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return "", fmt.Errorf("reach API server: %w", err)
+	}
+	v, err := d.ServerVersion()
+	if err != nil {
+		return "", fmt.Errorf("ask API server %s for its version: %w", cfg.Host, err)
+	}
+	// Managed offerings append a plus sign to the minor.
+	minor := strings.TrimSuffix(v.Minor, "+")
+	if _, err := strconv.Atoi(minor); err != nil {
+		return "", fmt.Errorf("API server %s: version %q has no number for a minor", cfg.Host, v.Minor)
+	}
+	return v.Major + "." + minor, nil
+}
+
+// clusterCA is the API server's CA for nodes in base64: what was given, or else
+// what we ourselves trust.
+func clusterCA(o controllerOptions, cfg *rest.Config) (string, error) {
+	if o.clusterCA != "" {
+		if _, err := base64.StdEncoding.DecodeString(o.clusterCA); err != nil {
+			return "", &ExitError{Code: ExitUsage, Err: fmt.Errorf("cluster CA bundle isn't base64: %w", err)}
+		}
+		return o.clusterCA, nil
+	}
+	cfg = rest.CopyConfig(cfg)
+	if err := rest.LoadTLSFiles(cfg); err != nil {
+		return "", fmt.Errorf("read the API server's CA: %w", err)
+	}
+	return base64.StdEncoding.EncodeToString(cfg.CAData), nil
+}

@@ -1,0 +1,130 @@
+// Package reconcile runs the controllers: it wires the watch-fed state, the cloud
+// and one folder a controller into a manager, and decides nothing itself.
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/reconcile/disrupt"
+	"github.com/coppice-dev/coppice/reconcile/lifecycle"
+	"github.com/coppice-dev/coppice/reconcile/nodeclass"
+	"github.com/coppice-dev/coppice/reconcile/provision"
+	"github.com/coppice-dev/coppice/reconcile/source"
+	"github.com/coppice-dev/coppice/schemas"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Cloud is what all controllers together ask of a cloud.
+type Cloud interface {
+	lifecycle.Cloud
+	disrupt.Cloud
+	nodeclass.Cloud
+}
+
+// Options configure the controllers.
+type Options struct {
+	// Kube says how to reach the API server.
+	Kube *rest.Config
+	// Cloud launches and ends instances.
+	Cloud Cloud
+	// Source configures fetching and reporting.
+	Source source.Options
+	// Batch bounds how long pending pods are gathered.
+	Batch provision.Batch
+	// MetricsAddress and HealthAddress are host:port; "0" turns a server off.
+	MetricsAddress, HealthAddress string
+	// LeaderElection makes replicas wait for each other, by a Lease in
+	// LeaderElectionNamespace that lasts LeaseDuration after its holder has died.
+	LeaderElection          bool
+	LeaderElectionNamespace string
+	LeaseDuration           time.Duration
+}
+
+// Run runs the controllers until ctx ends or one of them can't go on.
+func Run(ctx context.Context, o Options) error {
+	mgr, err := newManager(o)
+	if err != nil {
+		return err
+	}
+	clk := clock.RealClock{}
+	state := cluster.NewState(clk)
+	synced, err := cluster.Watch(ctx, mgr.GetCache(), state)
+	if err != nil {
+		return fmt.Errorf("start controllers: %w", err)
+	}
+	for name, setup := range map[string]func() error{
+		"source":    func() error { return source.Setup(mgr, o.Source) },
+		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
+		"provision": func() error { return provision.Setup(mgr, state, synced, o.Cloud, clk, o.Batch) },
+		"lifecycle": func() error { return lifecycle.Setup(mgr, o.Cloud, clk) },
+		"disrupt":   func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk) },
+	} {
+		if err := setup(); err != nil {
+			return fmt.Errorf("set up %s: %w", name, err)
+		}
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add readiness check: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+func newManager(o Options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register Kubernetes types: %w", err)
+	}
+	if err := schemas.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register our types: %w", err)
+	}
+	retry := o.LeaseDuration / 8
+	renew := o.LeaseDuration * 2 / 3
+	keep := func(obj any) (any, error) { return obj, nil }
+	mgr, err := ctrl.NewManager(o.Kube, ctrl.Options{
+		Scheme:                        scheme,
+		LeaderElection:                o.LeaderElection,
+		LeaderElectionID:              "coppice-leader-election",
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &o.LeaseDuration,
+		RenewDeadline:                 &renew,
+		RetryPeriod:                   &retry,
+		HealthProbeBindAddress:        o.HealthAddress,
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		Cache: cache.Options{
+			// Who wrote which field matters for what Git declares, and for nothing
+			// else; on pods it is half of the memory.
+			DefaultTransform: cache.TransformStripManagedFields(),
+			ByObject: map[client.Object]cache.ByObject{
+				&karpenter.NodePool{}: {Transform: keep},
+				&aws.EC2NodeClass{}:   {Transform: keep},
+			},
+		},
+		Client: client.Options{Cache: &client.CacheOptions{
+			// A cache of Secrets would hold all of the cluster's.
+			DisableFor: []client.Object{&corev1.Secret{}},
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create manager: %w", err)
+	}
+	return mgr, nil
+}
