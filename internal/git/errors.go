@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"unicode"
 
+	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 )
 
 // The kinds of failure that callers tell apart with errors.Is. Whatever is none
@@ -88,7 +92,7 @@ func (r Remote) fail(ctx context.Context, op string, cause error) error {
 	if err := ctx.Err(); err != nil {
 		kind = err
 	}
-	detail := r.redact(cause.Error())
+	detail := r.redact(explain(cause))
 	switch kind {
 	case context.DeadlineExceeded, context.Canceled, ErrAuth, ErrNotFound:
 		// The cause repeats the kind, or is a page meant for a browser.
@@ -101,6 +105,29 @@ func (r Remote) fail(ctx context.Context, op string, cause error) error {
 func (r Remote) failKind(op string, kind error, detail string) error {
 	return &Error{Op: op, URL: RedactURL(r.URL), Kind: kind, Detail: r.redact(detail)}
 }
+
+// explain returns what a cause says, without what an Error says itself (what was
+// tried, and where) and without what changes from one try to the next.
+func explain(cause error) string {
+	var unexpected *plumbing.UnexpectedError
+	if errors.As(cause, &unexpected) {
+		cause = unexpected.Err
+	}
+	var answer *githttp.Err
+	if errors.As(cause, &answer) {
+		code := answer.StatusCode()
+		return fmt.Sprintf("the server answered with status %d %s", code, http.StatusText(code))
+	}
+	var sending *url.Error
+	if errors.As(cause, &sending) {
+		cause = sending.Err
+	}
+	return connection.ReplaceAllString(cause.Error(), "$1 $2")
+}
+
+// connection matches the two ends of a connection, of which ours has another port
+// each time.
+var connection = regexp.MustCompile(`(read|write) (tcp|udp) \S+->\S+`)
 
 func classify(cause error) error {
 	switch {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/plan"
@@ -18,26 +16,15 @@ import (
 
 // pending is an object that the commit changes, or that was never applied.
 type pending struct {
-	declared render.Object
-	object   *unstructured.Unstructured
-	entry    coppice.InventoryEntry
+	declared
 	// writes and creates say what applying it will do.
 	writes, creates bool
-}
-
-// wanted returns the inventory of the head commit, sorted.
-func (p *pass) wanted() []coppice.InventoryEntry {
-	var out []coppice.InventoryEntry
-	for _, o := range p.memory.head.bundle.Objects {
-		out = append(out, kube.Entry(kube.Object(o.GVK, o.Value)))
-	}
-	return kube.Merge(nil, out)
 }
 
 // guard refuses a commit that declares what another source has, or that would
 // delete more than the source allows.
 func (p *pass) guard(ctx context.Context) error {
-	wanted := p.wanted()
+	wanted := p.memory.head.inventory()
 	if len(wanted) == 0 && len(p.entries()) > 0 {
 		return terminally(reasonPruneGuard, fmt.Errorf("%s declares no object, and %s applied; to remove them all, delete them and this source",
 			p.head.Short(), plural(len(p.entries()), "object is", "objects are")))
@@ -113,18 +100,16 @@ func (p *pass) preview(ctx context.Context) error {
 	defer cancel()
 	var refused diag.List
 	p.todo = nil
-	for _, o := range p.memory.head.bundle.Objects {
-		obj := kube.Object(o.GVK, o.Value)
-		entry := kube.Entry(obj)
+	for _, o := range p.memory.head.objects {
 		// What Git says hasn't changed, so it is not applied again: what somebody
 		// changed by hand is for the part drift to judge.
-		if old, ok := kube.Find(p.entries(), entry.ID); ok && old.Digest == entry.Digest {
+		if old, ok := kube.Find(p.entries(), o.entry.ID); ok && old.Digest == o.entry.Digest {
 			continue
 		}
-		look, err := p.applier.Preview(ctx, obj)
+		look, err := p.applier.Preview(ctx, o.object)
 		var invalid *kube.InvalidError
 		if errors.As(err, &invalid) {
-			refused = append(refused, located(o, invalid)...)
+			refused = append(refused, located(o.Object, invalid)...)
 			continue
 		}
 		if err != nil {
@@ -133,7 +118,7 @@ func (p *pass) preview(ctx context.Context) error {
 		if look.Live != nil && look.Live.GetDeletionTimestamp() != nil {
 			return waiting(reasonTerminating, terminatingDelay, fmt.Errorf("%s is being deleted; it is applied again once it is gone", o.ID()))
 		}
-		p.todo = append(p.todo, pending{declared: o, object: obj, entry: entry, writes: look.Writes, creates: look.Live == nil})
+		p.todo = append(p.todo, pending{declared: o, writes: look.Writes, creates: look.Live == nil})
 	}
 	if len(refused) > 0 {
 		return p.refuse(refused.Sorted())
@@ -184,7 +169,7 @@ func (p *pass) apply(ctx context.Context) error {
 			if _, err := p.applier.Apply(ctx, t.object); err != nil {
 				return kubeFailure(reasonApply, err)
 			}
-			lost = append(lost, p.differencesOf(t.declared)...)
+			lost = append(lost, p.differencesOf(t.Object)...)
 		}
 		delete(p.memory.objects, t.entry.ID)
 		p.setEntries(kube.Merge(p.entries(), []coppice.InventoryEntry{t.entry}))
@@ -210,7 +195,7 @@ func (p *pass) differencesOf(o render.Object) []plan.Difference {
 func (p *pass) prune(ctx context.Context) error {
 	ctx, cancel := p.timeout(ctx)
 	defer cancel()
-	wanted := p.wanted()
+	wanted := p.memory.head.inventory()
 	left := kube.Left(p.entries(), wanted)
 	var errs []error
 	var gone []coppice.InventoryEntry
@@ -255,7 +240,7 @@ func (p *pass) finish(context.Context) error {
 	}
 	if p.src.Status.LastAppliedRevision != p.try.revision {
 		p.info(reasonApplied, p.try.revision, "%s is applied: %d created, %d changed, %d as they were", p.head.Short(),
-			created, changed, len(p.memory.head.bundle.Objects)-created-changed)
+			created, changed, len(p.memory.head.objects)-created-changed)
 	}
 	p.src.Status.LastAppliedRevision = p.try.revision
 	p.memory.applied = p.memory.head

@@ -83,20 +83,19 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 func (p *pass) compare(ctx context.Context, base evaluated) ([]plan.Difference, error) {
 	var out []plan.Difference
 	var errs []error
-	for _, o := range base.bundle.Objects {
-		obj := kube.Object(o.GVK, o.Value)
-		entry := kube.Entry(obj)
+	for _, o := range base.objects {
+		entry := o.entry
 		if applied, ok := kube.Find(p.entries(), entry.ID); !ok || applied.Digest != entry.Digest {
 			continue
 		}
-		state, err := p.state(ctx, obj)
+		state, err := p.state(ctx, o.object)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		known, ok := p.memory.objects[entry.ID]
 		if !ok || known.state != state || known.digest != entry.Digest {
-			if known, err = p.look(ctx, o, obj); err != nil {
+			if known, err = p.look(ctx, o); err != nil {
 				errs = append(errs, err)
 				continue
 			}
@@ -140,15 +139,15 @@ func stateOf(o client.Object) string {
 }
 
 // look reads an object and compares it with what Git holds.
-func (p *pass) look(ctx context.Context, o render.Object, obj *unstructured.Unstructured) (seen, error) {
-	observed := plan.Observed{ID: planID(o), File: p.file(o), Git: o.Value}
-	live, err := p.applier.Live(ctx, obj)
+func (p *pass) look(ctx context.Context, o declared) (seen, error) {
+	observed := plan.Observed{ID: planID(o.Object), File: p.file(o.Object), Git: o.Value}
+	live, err := p.applier.Live(ctx, o.object)
 	if err != nil {
 		return seen{}, err
 	}
 	out := seen{}
 	if live != nil {
-		look, err := p.applier.Preview(ctx, obj)
+		look, err := p.applier.Preview(ctx, o.object)
 		if err != nil {
 			return seen{}, err
 		}
@@ -186,15 +185,14 @@ func (p *pass) correct(ctx context.Context, base evaluated, diffs []plan.Differe
 	for _, d := range diffs {
 		differs[d.Object] = true
 	}
-	for _, o := range base.bundle.Objects {
-		if !differs[planID(o)] {
+	for _, o := range base.objects {
+		if !differs[planID(o.Object)] {
 			continue
 		}
-		obj := kube.Object(o.GVK, o.Value)
-		if _, err := p.applier.Apply(ctx, obj); err != nil {
+		if _, err := p.applier.Apply(ctx, o.object); err != nil {
 			return diffs, err
 		}
-		delete(p.memory.objects, kube.EntryID(obj))
+		delete(p.memory.objects, o.entry.ID)
 	}
 	p.warn(reasonCorrected, p.clock.Now().String(), "Git's values are put back: %s", plan.Summary(diffs))
 	return nil, nil

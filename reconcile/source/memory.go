@@ -4,19 +4,49 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/plan"
 	"github.com/coppice-dev/coppice/render"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
 // evaluated is what a commit says.
 type evaluated struct {
 	// key names the commit, the folder and the cluster; "" for nothing.
 	key      string
-	bundle   render.Bundle
+	cluster  string
+	objects  []declared
 	findings diag.List
+}
+
+// declared is an object of a commit: as its author wrote it, as it is applied,
+// and as the inventory lists it.
+type declared struct {
+	render.Object
+	object *unstructured.Unstructured
+	entry  coppice.InventoryEntry
+}
+
+func declare(bundle render.Bundle) []declared {
+	var out []declared
+	for _, o := range bundle.Objects {
+		obj := kube.Object(o.GVK, o.Value)
+		out = append(out, declared{Object: o, object: obj, entry: kube.Entry(obj)})
+	}
+	return out
+}
+
+// inventory lists what a commit declares, sorted.
+func (e evaluated) inventory() []coppice.InventoryEntry {
+	var out []coppice.InventoryEntry
+	for _, d := range e.objects {
+		out = append(out, d.entry)
+	}
+	return kube.Merge(nil, out)
 }
 
 // seen is the outcome of looking at one object.

@@ -30,6 +30,9 @@ type pass struct {
 	// head is what the ref names, and try that together with what was asked.
 	head git.Revision
 	try  attempt
+	// reopened is set when the last attempt failed: its failure is to be replaced
+	// by another outcome, even if there is nothing new.
+	reopened bool
 	// todo are the objects that the commit changes, deleted how many it took away.
 	todo    []pending
 	deleted int
@@ -67,7 +70,7 @@ func (p *pass) change(ctx context.Context) error {
 		p.result.skipped = true
 		return nil
 	}
-	p.memory.open = true
+	p.reopened, p.memory.open = p.memory.open, true
 	for _, step := range []func(context.Context) error{
 		p.connect,
 		p.resolve,
@@ -148,7 +151,7 @@ func (p *pass) resolve(ctx context.Context) error {
 	}
 	p.head, p.try.revision = head, head.String()
 	p.memory.nextPoll = p.clock.Now().Add(spread(p.interval(), p.jitter()))
-	if p.try == p.memory.done {
+	if p.try == p.memory.done && !p.reopened {
 		return errNothingNew
 	}
 	return nil
@@ -211,7 +214,7 @@ func (p *pass) fetch(ctx context.Context, rev git.Revision) (evaluated, error) {
 	if err != nil {
 		return evaluated{}, retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %w", rev.Short(), err))
 	}
-	return evaluated{key: p.key(rev), bundle: bundle, findings: findings.Sorted()}, nil
+	return evaluated{key: p.key(rev), cluster: bundle.Cluster, objects: declare(bundle), findings: findings.Sorted()}, nil
 }
 
 // entries returns the inventory as it stands.

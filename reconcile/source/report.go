@@ -105,7 +105,7 @@ func (p *pass) push(ctx context.Context, back *coppice.WriteBack, w git.Write) (
 // clusterName is what reports call this cluster: what the source says, or else
 // what the controller was told.
 func (p *pass) clusterName() string {
-	if name := p.memory.applied.bundle.Cluster; name != "" {
+	if name := p.memory.applied.cluster; name != "" {
 		return name
 	}
 	return p.cluster

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -179,24 +180,43 @@ func (c *conditions) drift(status *coppice.NodeSourceStatus, err error, failures
 
 // describe says in a line what a summary holds.
 func describe(d *coppice.DriftSummary) string {
-	text := plural(int(d.Fields), "field", "fields") + " of " + plural(int(d.Objects), "object", "objects") + " not as in Git: "
-	for i, item := range d.Items {
-		part := strings.TrimSpace(item.Object + " " + item.Field)
-		if item.Field == "" {
-			part += " is missing"
-		} else if item.Manager != "" {
+	var parts []string
+	for _, item := range d.Items {
+		part := item.Object + " " + item.Field
+		switch {
+		case item.Field == "":
+			part = item.Object + " is missing"
+		case item.Live == "":
+			part += " (removed)"
+		case item.Manager != "":
 			part += " (by " + item.Manager + ")"
 		}
-		if i > 0 {
-			part = ", " + part
-			if len(text)+len(part) > valueBytes {
-				return text + " and more"
-			}
-		}
-		text += part
+		parts = append(parts, part)
 	}
-	if int(d.Fields) > len(d.Items) {
-		text += " and more"
+	head := plural(int(d.Fields), "field", "fields") + " of " + plural(int(d.Objects), "object", "objects") + " not as in Git: "
+	return enumerate(head, parts, ", ", valueBytes)
+}
+
+// enumerate joins as many parts as a text of limit bytes holds, and counts the
+// rest. The first part is always there, clipped if need be.
+func enumerate(head string, parts []string, sep string, limit int) string {
+	text := head
+	for i, part := range parts {
+		if i > 0 {
+			part = sep + part
+		}
+		rest := ""
+		if left := len(parts) - i; left > 1 {
+			rest = fmt.Sprintf(" and %d more", left)
+		}
+		if len(text)+len(part)+len(rest) <= limit {
+			text += part
+			continue
+		}
+		if i > 0 {
+			return text + fmt.Sprintf(" and %d more", len(parts)-i)
+		}
+		text += clip(part, max(limit-len(text)-len(rest), 1))
 	}
 	return text
 }
@@ -263,7 +283,7 @@ func clip(s string, limit int) string {
 		return s
 	}
 	const mark = "…"
-	return strings.ToValidUTF8(s[:limit-len(mark)], "") + mark
+	return strings.ToValidUTF8(s[:max(limit-len(mark), 0)], "") + mark
 }
 
 // changedDrift reports whether two summaries tell of different drift.

@@ -115,16 +115,25 @@ func newReconciler(c client.Client, reader client.Reader, opts Options) (*Reconc
 		r.jitter = func() float64 { return 0.5 }
 	}
 	if r.evaluate == nil {
-		judge, err := admission.New(schemas.CRDs())
+		evaluate, err := inProcess()
 		if err != nil {
-			return nil, fmt.Errorf("compile CRDs: %w", err)
+			return nil, err
 		}
-		r.evaluate = func(_ context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error) {
-			bundle, findings := render.Check(tree, cluster, judge)
-			return bundle, findings, nil
-		}
+		r.evaluate = evaluate
 	}
 	return r, nil
+}
+
+// inProcess evaluates trees in this process, which can't be told to stop.
+func inProcess() (Evaluate, error) {
+	judge, err := admission.New(schemas.CRDs())
+	if err != nil {
+		return nil, fmt.Errorf("compile CRDs: %w", err)
+	}
+	return func(_ context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error) {
+		bundle, findings := render.Check(tree, cluster, judge)
+		return bundle, findings, nil
+	}, nil
 }
 
 // Reconcile makes one pass over a source.
@@ -158,6 +167,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	decision := settle(p.src, p.result, p.memory.failures, poll, now)
 	p.src.Status, p.memory.failures = decision.status, decision.failures
+	// Told first and noted after, so that nothing noted was left untold.
+	p.announce(ctx)
 	changed, err := kube.PatchStatus(ctx, r.client, p.read, p.src)
 	if err != nil {
 		// The next pass shall come to the same conclusions and write them.
@@ -165,7 +176,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	p.log(ctx, changed)
-	p.announce(ctx)
 	return ctrl.Result{RequeueAfter: decision.requeue}, nil
 }
 

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -41,8 +42,8 @@ const (
 	noteCount = 20
 )
 
-// refuse tells all findings as events and returns the failure whose text tells
-// as many as fit a condition.
+// refuse returns the failure that tells as many findings as fit a condition, and
+// tells all of them as events if the condition doesn't stand already.
 func (p *pass) refuse(findings diag.List) error {
 	var lines []string
 	for _, f := range findings {
@@ -50,6 +51,16 @@ func (p *pass) refuse(findings diag.List) error {
 			lines = append(lines, p.line(f))
 		}
 	}
+	head := fmt.Sprintf("%s is refused, %s: ", p.head.Short(), plural(len(lines), "finding", "findings"))
+	text := enumerate(head, lines, "; ", messageBytes)
+	if before, _ := find(p.read.Status.Conditions, conditionReady); before.Message != text {
+		p.tellFindings(lines)
+	}
+	return terminally(reasonInvalid, errors.New(text))
+}
+
+// tellFindings makes events of lines, as few as hold them.
+func (p *pass) tellFindings(lines []string) {
 	chunk, n := "", 0
 	flush := func() {
 		if chunk != "" && n < noteCount {
@@ -69,25 +80,6 @@ func (p *pass) refuse(findings diag.List) error {
 		chunk += line
 	}
 	flush()
-
-	head := fmt.Sprintf("%s is refused, %s: ", p.head.Short(), plural(len(lines), "finding", "findings"))
-	text := head
-	for i, line := range lines {
-		if i > 0 {
-			line = "; " + line
-		}
-		rest := fmt.Sprintf(" and %d more", len(lines)-i)
-		if len(text)+len(line)+len(rest) > messageBytes {
-			if i == 0 {
-				line = clip(line, messageBytes-len(text)-len(rest))
-				text, rest = text+line, fmt.Sprintf(" and %d more", len(lines)-1)
-			}
-			text += rest
-			break
-		}
-		text += line
-	}
-	return terminally(reasonInvalid, fmt.Errorf("%s", text))
 }
 
 // line says a finding in one line, with its place in the repository.
