@@ -139,7 +139,6 @@ func (p *Provider) terminate(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		p.recent.ended(id, now)
 	}
-	p.lists.forget(struct{}{})
 	return nil
 }
 
@@ -160,25 +159,24 @@ func (p *Provider) Tag(ctx context.Context, id string, tags map[string]string) e
 	if err != nil {
 		return failed("tag instance "+id, err)
 	}
-	p.lists.forget(struct{}{})
 	return nil
 }
 
 // Drifted is as in cloud.Provider.
 func (p *Provider) Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error) {
-	list, ok := p.lists.peek(struct{}{}, driftTTL)
-	if ok {
-		list = p.recent.merge(list, p.clock.Now())
-	} else {
-		var err error
-		if list, err = p.Instances(ctx); err != nil {
-			return "", fmt.Errorf("compare NodeClaim %s with its instance: %w", claim.Name, err)
+	is := func(i cloud.Instance) bool { return i.ProviderID == claim.Status.ProviderID }
+	if list, ok := p.lists.peek(struct{}{}, driftTTL); ok {
+		if at := slices.IndexFunc(list, is); at >= 0 {
+			return cloud.Drifted(class, claim, list[at]), nil
 		}
+		// It may be younger than the list.
 	}
-	for _, i := range list {
-		if i.ProviderID == claim.Status.ProviderID {
-			return cloud.Drifted(class, claim, i), nil
-		}
+	list, err := p.Instances(ctx)
+	if err != nil {
+		return "", fmt.Errorf("compare NodeClaim %s with its instance: %w", claim.Name, err)
+	}
+	if at := slices.IndexFunc(list, is); at >= 0 {
+		return cloud.Drifted(class, claim, list[at]), nil
 	}
 	return "", nil
 }

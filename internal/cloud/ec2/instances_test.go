@@ -3,6 +3,7 @@ package ec2
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
+	"github.com/coppice-dev/coppice/schemas/aws"
 )
 
 func all(ec2types.LaunchTemplate) bool { return true }
@@ -127,6 +129,46 @@ func TestOtherClustersAreNotOurs(t *testing.T) {
 	if list, err := p.Instances(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("another cluster's instances are ours: %+v, %v", list, err)
 	}
+}
+
+func TestDrifted(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	claim := w.claim("1")
+	got := w.launch(p, w.request(p, class, claim, []string{"m5.large"}, []string{"spot"}))
+	claim.Status.ProviderID = got.ProviderID
+	claim.Annotations = map[string]string{aws.AnnotationEC2NodeClassHash: class.Hash(), aws.AnnotationEC2NodeClassHashVersion: aws.EC2NodeClassHashVersion}
+	list, err := p.InstanceTypes(t.Context(), class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range list {
+		if it.Name == got.Type {
+			maps.Copy(claim.Labels, it.Labels)
+		}
+	}
+	check := func(what, want string) {
+		t.Helper()
+		if got, err := p.Drifted(t.Context(), class, claim); got != want || err != nil {
+			t.Errorf("%s: drift is %q (%v), want %q", what, got, err, want)
+		}
+	}
+	check("right after the launch", "")
+	w.clock.Advance(visibleWithin)
+	w.sim.ResetCounters()
+	for range 100 {
+		check("as EC2 describes it", "")
+	}
+	if n := w.calls("ec2:DescribeInstances"); n > 1 {
+		t.Errorf("100 questions cost %d calls", n)
+	}
+	for i := range class.Status.AMIs {
+		class.Status.AMIs[i].ID += "0"
+	}
+	check("another image", cloud.AMIDrift)
+	claim.Status.ProviderID = "aws:///us-west-2a/i-0123456789abcdef0"
+	check("an instance that is gone", "")
 }
 
 func TestTag(t *testing.T) {

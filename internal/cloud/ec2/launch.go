@@ -146,6 +146,21 @@ func (f *fleet) reservationOf(instanceType, zone string) string {
 	return f.reservations[spotPool{instanceType, zone}]
 }
 
+// allFailed is an error set in which every override failed by the code.
+func (f *fleet) allFailed(code string) []ec2types.CreateFleetError {
+	var out []ec2types.CreateFleetError
+	for _, c := range f.input.LaunchTemplateConfigs {
+		for _, o := range c.Overrides {
+			out = append(out, ec2types.CreateFleetError{ErrorCode: &code, LaunchTemplateAndOverrides: &ec2types.LaunchTemplateAndOverridesResponse{
+				Overrides: &ec2types.FleetLaunchTemplateOverrides{
+					InstanceType: o.InstanceType, AvailabilityZone: o.AvailabilityZone, SubnetId: o.SubnetId,
+				},
+			}})
+		}
+	}
+	return out
+}
+
 // templateKey is what candidates that share a launch template have in common.
 type templateKey struct {
 	image       string
@@ -335,7 +350,8 @@ func (p *Provider) createFleet(ctx context.Context, req cloud.LaunchRequest, f *
 		return nil, found, err
 	}
 	if isCapacity(code(err)) {
-		return nil, nil, &cloud.InsufficientCapacityError{Offerings: f.overrides, Reason: code(err)}
+		// EC2 says so of the whole call what it usually says of each override.
+		return &ec2.CreateFleetOutput{Errors: f.allFailed(code(err))}, nil, nil
 	}
 	return nil, nil, failed("create fleet", err)
 }

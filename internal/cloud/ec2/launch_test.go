@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
@@ -403,6 +405,117 @@ func TestLaunchSpreadsOverSubnets(t *testing.T) {
 	var short *cloud.InsufficientCapacityError
 	if _, err := p.Launch(t.Context(), w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"on-demand"})); !errors.As(err, &short) || short.Reason != codeNoAddresses {
 		t.Errorf("with every subnet full: %v", err)
+	}
+}
+
+// What is paid for is used first, to the last instance of it and no further.
+func TestLaunchReserved(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	zone := w.resolve(p, newClass()).Status.Subnets[1].Zone
+	made, err := p.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
+		InstanceType: new("m5.large"), AvailabilityZone: &zone, InstanceCount: new(int32(2)),
+		InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := *made.CapacityReservation.CapacityReservationId
+	class := newClass()
+	class.Spec.CapacityReservationSelectorTerms = []aws.CapacityReservationSelectorTerm{{ID: id}}
+	w.resolve(p, class)
+	want := []aws.CapacityReservation{{
+		ID: id, AvailabilityZone: zone, InstanceType: "m5.large", InstanceMatchCriteria: "targeted",
+		OwnerID: *made.CapacityReservation.OwnerId, ReservationType: "default", State: "active",
+	}}
+	if diff := gocmp.Diff(want, class.Status.CapacityReservations); diff != "" {
+		t.Errorf("reservations (-want +got):\n%s", diff)
+	}
+	var got []string
+	for n := range 3 {
+		req := w.request(p, class, w.claim(fmt.Sprint(n)), []string{"m5.large"}, []string{"*"})
+		i := w.launch(p, req)
+		got = append(got, i.CapacityType)
+		if sim, _ := w.sim.Instance(i.ID); sim.CapacityReservationID != i.ReservationID || (i.CapacityType == cloud.Reserved) != (i.ReservationID == id) {
+			t.Errorf("launched %+v into %q", i, sim.CapacityReservationID)
+		}
+		for _, o := range req.Types[0].Offerings {
+			if o.CapacityType == cloud.Reserved && (o.ReservedCount != 2-n || o.Available != (n < 2) || o.MicroUSD != 0) {
+				t.Errorf("before launch %d the reservation is offered as %+v", n, o)
+			}
+		}
+	}
+	if want := []string{"reserved", "reserved", "spot"}; !slices.Equal(got, want) {
+		t.Errorf("launched %v, want %v", got, want)
+	}
+	w.clock.Advance(time.Minute)
+	list, err := p.Instances(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserved := 0
+	for _, i := range list {
+		if i.CapacityType == cloud.Reserved && i.ReservationID == id {
+			reserved++
+		}
+	}
+	if reserved != 2 {
+		t.Errorf("%d of the listed instances are reserved", reserved)
+	}
+}
+
+func TestReservationStatus(t *testing.T) {
+	end := began.Add(time.Hour)
+	block := ec2types.CapacityReservation{CapacityReservationId: new("cr-1"), ReservationType: ec2types.CapacityReservationTypeCapacityBlock, EndDate: &end, Interruptible: new(true)}
+	for before, want := range map[time.Duration]aws.CapacityReservationState{blockExpiry + time.Second: "active", blockExpiry: "expiring", 0: "expiring"} {
+		got := reservationStatus([]ec2types.CapacityReservation{block}, end.Add(-before))[0]
+		if got.State != want || got.ReservationType != aws.CapacityReservationTypeCapacityBlock || !got.Interruptible || !got.EndTime.Time.Equal(end) {
+			t.Errorf("%s before its end a block is %+v", before, got)
+		}
+	}
+}
+
+// When EC2 refuses the whole call for want of capacity, it is as if every override had.
+func TestLaunchRefusedAsAWhole(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	w.do(ec2sim.Step{Calls: &ec2sim.CallFault{Actions: []string{"ec2:CreateFleet"}, Code: codeNoSpotRole, Count: 1}})
+	got := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"spot", "on-demand"}))
+	if got.CapacityType != cloud.OnDemand {
+		t.Errorf("launched %s although the account may not use spot", got.CapacityType)
+	}
+	for _, o := range w.request(p, class, w.claim("2"), []string{"c5.large"}, []string{"*"}).Types[0].Offerings {
+		if o.Available != (o.CapacityType == cloud.OnDemand) {
+			t.Errorf("of another type: %+v", o)
+		}
+	}
+}
+
+func TestReadFleet(t *testing.T) {
+	failure := func(code, instanceType, zone, subnet string) ec2types.CreateFleetError {
+		e := ec2types.CreateFleetError{ErrorCode: &code}
+		if instanceType != "" {
+			e.LaunchTemplateAndOverrides = &ec2types.LaunchTemplateAndOverridesResponse{Overrides: &ec2types.FleetLaunchTemplateOverrides{
+				InstanceType: ec2types.InstanceType(instanceType), AvailabilityZone: &zone, SubnetId: &subnet,
+			}}
+		}
+		return e
+	}
+	none := func(string, string) string { return "" }
+	out := readFleet(
+		[]ec2types.CreateFleetInstance{{}, {InstanceIds: []string{"i-1"}}},
+		[]ec2types.CreateFleetError{
+			failure("InvalidParameterValue", "", "", ""), failure("UnfulfillableCapacity", "m5.large", "a", "s"),
+			failure(codeNoAddresses, "m5.large", "b", "subnet-b"), failure("MaxSpotInstanceCountExceeded", "c5.large", "a", "s"),
+			failure("InsufficientInstanceCapacity", "", "", ""), failure(codeNoSpotRole, "", "", ""),
+		}, "spot", none)
+	if out.instance == nil || out.instance.InstanceIds[0] != "i-1" || *out.other.ErrorCode != "InvalidParameterValue" || out.capacity != "UnfulfillableCapacity" {
+		t.Errorf("read %+v", out)
+	}
+	want := []offeringKey{{"spot", "m5.large", "a", ""}, {capacityType: "spot", instanceType: "c5.large"}, {capacityType: "spot"}}
+	if !slices.Equal(out.short, want) || !slices.Equal(out.subnets, []string{"subnet-b"}) {
+		t.Errorf("short of %+v and %v", out.short, out.subnets)
 	}
 }
 

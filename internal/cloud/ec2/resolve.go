@@ -172,7 +172,6 @@ func (p *Provider) resolveImages(ctx context.Context, class *aws.EC2NodeClass, s
 	return finding{condition: aws.ConditionAMIsReady}
 }
 
-// resolveReservations also tells the offerings how much each reservation has left.
 func (p *Provider) resolveReservations(ctx context.Context, class *aws.EC2NodeClass, status *aws.EC2NodeClassStatus) finding {
 	if len(class.Spec.CapacityReservationSelectorTerms) == 0 {
 		status.CapacityReservations = nil
@@ -182,7 +181,6 @@ func (p *Provider) resolveReservations(ctx context.Context, class *aws.EC2NodeCl
 	if err != nil {
 		return settle(aws.ConditionCapacityReservationsReady, err)
 	}
-	p.reserved.observe(found)
 	status.CapacityReservations = reservationStatus(found, p.clock.Now())
 	// None is no fault: reservations come and go.
 	return finding{condition: aws.ConditionCapacityReservationsReady}

@@ -168,7 +168,8 @@ func (p *Provider) findGroups(ctx context.Context, class *aws.EC2NodeClass) ([]e
 	return distinct(found, func(g ec2types.SecurityGroup) string { return deref(g.GroupId) }), nil
 }
 
-// findReservations returns the class's active capacity reservations, sorted by ID.
+// findReservations returns the class's active capacity reservations, sorted by ID. A
+// fresh answer also says how much each has left.
 func (p *Provider) findReservations(ctx context.Context, class *aws.EC2NodeClass) ([]ec2types.CapacityReservation, error) {
 	found, err := each(ctx, p.reservations, reservationQueries(class.Spec.CapacityReservationSelectorTerms), func(ctx context.Context, q query) ([]ec2types.CapacityReservation, error) {
 		var out []ec2types.CapacityReservation
@@ -184,6 +185,7 @@ func (p *Provider) findReservations(ctx context.Context, class *aws.EC2NodeClass
 			}
 			out = append(out, page.CapacityReservations...)
 		}
+		p.reserved.observe(out)
 		return out, nil
 	})
 	if err != nil {

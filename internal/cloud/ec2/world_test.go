@@ -24,7 +24,7 @@ var began = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 // world is an EC2 on loopback whose clock stands still, and providers that reach it
 // through the real SDK.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	sim   *ec2sim.Server
 	clock simClock
 }
@@ -34,7 +34,7 @@ type simClock struct{ *ec2sim.ManualClock }
 
 func (c simClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-func newWorld(t *testing.T, change ...func(*ec2sim.Config)) *world {
+func newWorld(t testing.TB, change ...func(*ec2sim.Config)) *world {
 	t.Helper()
 	clock := simClock{ec2sim.NewManualClock(began)}
 	cfg := ec2sim.Config{
