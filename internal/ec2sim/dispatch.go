@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // protocol is how a service is spoken to.
@@ -89,6 +90,15 @@ func services() map[string]*service {
 	return byName
 }
 
+// latency passes in real time between the arrival of a request and the work on
+// it. An answer that is faster than any network meets a race in the AWS SDK
+// (seen in smithy-go v1.27.3): it closes the request's body as soon as the
+// answer's header is there; if net/http is at that moment still looking for the
+// body's end, it takes the close for a failed write and drops the connection
+// with the rest of the answer. To wait before the work, not after it, also lets
+// a client in the same process have the processor.
+const latency = time.Millisecond
+
 // maxBody bounds a request; the largest CreateFleet seen has 60 kB.
 const maxBody = 4 << 20
 
@@ -103,24 +113,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	sc, signed := parseScope(r)
-	c := &call{id: s.requestID(), region: sc.region, body: body, http: r}
-	c.service = s.route(sc, r)
+	time.Sleep(latency)
+	c := &call{id: s.requestID(), body: body, http: r}
+	c.reply(w, s.handle(c))
+}
+
+// handle finds out what is asked for and by whom, and does it.
+func (s *Server) handle(c *call) error {
+	sc, signed := parseScope(c.http)
+	c.region = sc.region
+	c.service = s.route(sc, c.http)
 	if c.service == nil {
 		c.service = s.services["ec2"]
-		c.reply(w, fail("UnknownService", "no service %q here", sc.service))
-		return
+		return fail("UnknownService", "no service %q here", sc.service)
 	}
 	if err := c.parse(); err != nil {
-		c.reply(w, err)
-		return
+		return err
 	}
-	if err := s.authorize(r, body, sc, signed, c.service); err != nil {
+	if err := s.authorize(c.http, c.body, sc, signed, c.service); err != nil {
 		s.count(c, err)
-		c.reply(w, err)
-		return
+		return err
 	}
-	c.reply(w, s.perform(c))
+	return s.perform(c)
 }
 
 // route finds the service by the signature's scope, or, for a request without a

@@ -402,15 +402,18 @@ func TestEveryTypeLaunches(t *testing.T) {
 	w.template("nodes")
 	cat := catalogue.Get()
 	zones := map[string]string{"usw2-az2": "us-west-2a", "usw2-az1": "us-west-2b", "usw2-az3": "us-west-2c", "usw2-az4": "us-west-2d"}
-	arm := w.image("arm64")
+	arm, subnets := w.image("arm64"), w.subnets()
+	in := w.fleetInput("nodes", onDemand, 1, offer{"m5.large", "us-west-2a"})
+	override := &in.LaunchTemplateConfigs[0].Overrides[0]
 	for _, typ := range cat.Types() {
 		sold := cat.SoldIn(typ.Name, "us-west-2")
 		if len(sold) == 0 {
 			continue
 		}
-		in := w.fleetInput("nodes", onDemand, 1, offer{typ.Name, zones[sold[0]]})
+		override.InstanceType, override.AvailabilityZone = ec2types.InstanceType(typ.Name), aws.String(zones[sold[0]])
+		override.SubnetId, override.ImageId = aws.String(subnets[zones[sold[0]]]), nil
 		if typ.Arch == "arm64" {
-			in.LaunchTemplateConfigs[0].Overrides[0].ImageId = aws.String(arm)
+			override.ImageId = aws.String(arm)
 		}
 		out := w.fleet(in)
 		if len(out.Instances) != 1 {

@@ -80,6 +80,8 @@ type Server struct {
 	cat      *catalogue.Catalogue
 	services map[string]*service
 	requests atomic.Uint64
+	// typeTexts caches what typeText writes.
+	typeTexts sync.Map
 
 	// mu guards everything below, which is the simulated world.
 	mu        sync.Mutex

@@ -60,14 +60,19 @@ func newWorld(t *testing.T, change ...func(*ec2sim.Config)) *world {
 	return w
 }
 
-// client makes an SDK configuration that tries each call once.
+// client makes an SDK configuration that tries each call once, but for a broken
+// connection: see the comment on the simulator's latency.
 func (w *world) client(key, secret, region string) aws.Config {
 	w.t.Helper()
 	c, err := config.LoadDefaultConfig(w.t.Context(),
 		config.WithRegion(region),
 		config.WithBaseEndpoint(w.url),
 		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(key, secret, "")),
-		config.WithRetryer(func() aws.Retryer { return retry.AddWithMaxAttempts(retry.NewStandard(), 1) }),
+		config.WithRetryer(func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.Retryables = []retry.IsErrorRetryable{retry.RetryableConnectionError{}}
+			})
+		}),
 		config.WithEC2IMDSClientEnableState(1),
 	)
 	if err != nil {
@@ -208,21 +213,19 @@ func (w *world) fleetInput(template string, capacityType ec2types.DefaultTargetC
 	return in
 }
 
-// fleet makes a fleet under a token of its own; the SDK would leave the token of
-// the first call in the input.
+// fleet makes a fleet. It passes a copy, as the SDK would leave the token that it
+// makes up in the input.
 func (w *world) fleet(in *ec2.CreateFleetInput) *ec2.CreateFleetOutput {
 	w.t.Helper()
 	fresh := *in
-	fresh.ClientToken = nil
 	return must(w.ec2.CreateFleet(w.t.Context(), &fresh))(w.t)
 }
 
 // launch runs a fleet and returns the IDs of what it launched.
 func (w *world) launch(in *ec2.CreateFleetInput) []string {
 	w.t.Helper()
-	out := must(w.ec2.CreateFleet(w.t.Context(), in))(w.t)
 	var ids []string
-	for _, i := range out.Instances {
+	for _, i := range w.fleet(in).Instances {
 		ids = append(ids, i.InstanceIds...)
 	}
 	return ids

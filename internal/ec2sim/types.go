@@ -52,10 +52,22 @@ func (s *Server) describeInstanceTypes(c *call) error {
 		}
 	}
 	c.x.in("instanceTypeSet", func() {
-		each(&c.x, "item", shown, func(t Type) { s.writeType(&c.x, t) })
+		each(&c.x, "item", shown, func(t Type) { c.x.b.WriteString(s.typeText(t)) })
 	})
 	c.x.opt("nextToken", next)
 	return nil
+}
+
+// typeText is a type as DescribeInstanceTypes writes it. It never changes, and
+// clients ask for all of them, so it is written once.
+func (s *Server) typeText(t Type) string {
+	if text, ok := s.typeTexts.Load(t.Name); ok {
+		return text.(string)
+	}
+	var x xmlWriter
+	s.writeType(&x, t)
+	s.typeTexts.Store(t.Name, x.b.String())
+	return x.b.String()
 }
 
 // sold says whether the region sells the type in any zone.
