@@ -144,7 +144,8 @@ func condition(class *aws.EC2NodeClass, name string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-func TestReconcile(t *testing.T) {
+// One sandbox serves all cases: each has a class of its own.
+func TestNodeClass(t *testing.T) {
 	w := newWorld(t)
 
 	t.Run("ready", func(t *testing.T) {
@@ -213,6 +214,7 @@ func TestReconcile(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer w.sim.EndEffects()
+		t.Setenv("AWS_MAX_ATTEMPTS", "1") // the SDK's own retries would only take time
 		w.restart()
 		_, _, _, err := w.reconcile("failing")
 		if err == nil || !strings.Contains(err.Error(), "resolve EC2NodeClass failing: find images: InternalError") {
@@ -271,11 +273,12 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("the claim's annotations (-want +got):\n%s", diff)
 		}
 	})
+
+	t.Run("manager", func(t *testing.T) { testManager(t, w) })
 }
 
 // The manager's watches alone bring a class up and let it go.
-func TestSetup(t *testing.T) {
-	w := newWorld(t)
+func testManager(t *testing.T, w *world) {
 	mgr, err := ctrl.NewManager(w.env.REST, ctrl.Options{Scheme: testkit.Scheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0"})
 	if err != nil {
 		t.Fatal(err)
