@@ -136,6 +136,11 @@ spec:
 			obj:  strings.Replace(pool, "operator: In, values: [amd64]", "operator: Gt, values: [many]", 1),
 			want: "<spec><template><spec><requirements>[0]: Invalid: operators Gt, Lt, Gte and Lte need one value, a whole number that isn't negative\n",
 		},
+		"number or string": {
+			why:  "the validator tries both and reports three faults where there is one",
+			obj:  strings.Replace(pool, "{cpu: 1000}", "{cpu: 0.5, memory: true, nodes: 3}", 1),
+			want: "<spec><limits><cpu>: TypeInvalid: must be of type integer,string: \"number\"\n<spec><limits><memory>: TypeInvalid: must be of type integer,string: \"boolean\"\n",
+		},
 		"metadata that isn't strings": {
 			why: "decoding fails as a whole; the author needs the place",
 			obj: strings.Replace(pool, "name: general", `name: general, labels: {example.com/a: 1}, annotations: {b: true}`, 1),

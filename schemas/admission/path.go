@@ -19,8 +19,12 @@ func violations(errs field.ErrorList, obj map[string]any) []Violation {
 	var out []Violation
 	seen := map[string]bool{}
 	for _, e := range errs {
-		v := Violation{Path: resolve(e.Field, obj), Kind: string(e.Type), Message: message(e)}
-		key := fmt.Sprint(e.Field, "\x00", v.Message)
+		at := e.Field
+		if inner, ok := alternative(e.Detail); ok {
+			at = inner
+		}
+		v := Violation{Path: resolve(at, obj), Kind: string(e.Type), Message: message(e)}
+		key := fmt.Sprint(at, "\x00", v.Message)
 		if !seen[key] {
 			seen[key] = true
 			out = append(out, v)
@@ -33,7 +37,45 @@ func violations(errs field.ErrorList, obj map[string]any) []Violation {
 			strings.Compare(a.Message, b.Message),
 		)
 	})
-	return out
+	return slices.CompactFunc(withoutAlternatives(out), func(a, b Violation) bool {
+		// A value of the wrong type comes once for each type that it could have.
+		wrong := string(field.ErrorTypeTypeInvalid)
+		return a.Kind == wrong && b.Kind == wrong && slices.Equal(a.Path, b.Path)
+	})
+}
+
+// Where a value may be a number or a string, the validator tries both and reports
+// each failure, without a path, and that both failed:
+//
+//	Checked value must be of type integer (default format) in spec.limits.cpu
+//	"spec.limits.cpu" must validate at least one schema (anyOf)
+const (
+	checkedValue = "Checked value must be of type "
+	noneMatches  = " must validate at least one schema (anyOf)"
+)
+
+// alternative returns the path that such a report has in its text.
+func alternative(detail string) (path string, ok bool) {
+	if quoted, ok := strings.CutSuffix(detail, noneMatches); ok {
+		return strings.Trim(quoted, `"`), true
+	}
+	if i := strings.LastIndex(detail, " in "); i >= 0 && strings.HasPrefix(detail, checkedValue) {
+		return detail[i+len(" in "):], true
+	}
+	return "", false
+}
+
+// withoutAlternatives drops such reports about places that have another report,
+// which says the same for people.
+func withoutAlternatives(all []Violation) []Violation {
+	tried := func(v Violation) bool {
+		return strings.HasSuffix(v.Message, noneMatches) || strings.HasPrefix(v.Message, checkedValue)
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(v Violation) bool {
+		return tried(v) && slices.ContainsFunc(all, func(o Violation) bool {
+			return !tried(o) && slices.Equal(o.Path, v.Path)
+		})
+	})
 }
 
 // comparePath orders path elements, indices by number and before names.
