@@ -16,6 +16,8 @@ func ec2Actions() map[string]action {
 		"CreateTags":                     (*Server).createTags,
 		"DeleteLaunchTemplate":           (*Server).deleteLaunchTemplate,
 		"DeleteTags":                     (*Server).deleteTags,
+		"DeregisterImage":                (*Server).deregisterImage,
+		"RegisterImage":                  (*Server).registerImage,
 		"DescribeAvailabilityZones":      (*Server).describeAvailabilityZones,
 		"DescribeImages":                 (*Server).describeImages,
 		"DescribeInstanceStatus":         (*Server).describeInstanceStatus,

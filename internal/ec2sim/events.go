@@ -21,8 +21,8 @@ type event struct {
 	Detail     map[string]any `json:"detail"`
 }
 
-// publish puts an event into every queue.
-func (s *Server) publish(source, detailType string, resources []string, detail map[string]any) {
+// emit puts an event into every queue.
+func (s *Server) emit(source, detailType string, resources []string, detail map[string]any) {
 	if len(s.queues) == 0 {
 		return
 	}
@@ -43,7 +43,7 @@ func (s *Server) instanceARN(i *instance) string { return s.arn("ec2", "instance
 
 // announce tells of an instance's new state.
 func (s *Server) announce(i *instance) {
-	s.publish("aws.ec2", "EC2 Instance State-change Notification", []string{s.instanceARN(i)},
+	s.emit("aws.ec2", "EC2 Instance State-change Notification", []string{s.instanceARN(i)},
 		map[string]any{"instance-id": i.id, "state": i.state})
 }
 
@@ -55,7 +55,7 @@ func (s *Server) interrupt(i *instance) bool {
 		return false
 	}
 	i.interruptedAt = s.clock.Now()
-	s.publish("aws.ec2", "EC2 Spot Instance Interruption Warning", []string{s.instanceARN(i)},
+	s.emit("aws.ec2", "EC2 Spot Instance Interruption Warning", []string{s.instanceARN(i)},
 		map[string]any{"instance-id": i.id, "instance-action": "terminate"})
 	s.after(noticeTime, func() { s.terminate(i, "Server.SpotInstanceTermination") })
 	return true
@@ -66,7 +66,7 @@ func (s *Server) rebalance(i *instance) bool {
 	if i.capacityType != Spot || !i.live() {
 		return false
 	}
-	s.publish("aws.ec2", "EC2 Instance Rebalance Recommendation", []string{s.instanceARN(i)},
+	s.emit("aws.ec2", "EC2 Instance Rebalance Recommendation", []string{s.instanceARN(i)},
 		map[string]any{"instance-id": i.id})
 	return true
 }
@@ -81,7 +81,7 @@ func (s *Server) retire(i *instance) bool {
 		id: s.id("instance-event"), code: "instance-retirement",
 		description: "The instance is running on degraded hardware", notBefore: now.AddDate(0, 0, 14),
 	})
-	s.publish("aws.health", "AWS Health Event", []string{i.id}, map[string]any{
+	s.emit("aws.health", "AWS Health Event", []string{i.id}, map[string]any{
 		"eventArn":          "arn:aws:health:" + s.cfg.Region + "::event/EC2/AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED/" + i.id,
 		"service":           "EC2",
 		"eventTypeCode":     "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED",

@@ -2,95 +2,76 @@ package ec2sim
 
 import (
 	"cmp"
-	"fmt"
-	"regexp"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 )
 
 // image is an Amazon machine image.
 type image struct {
 	id, name, arch, description string
-	created                     time.Time
+	// owner is an account number.
+	owner   string
+	created time.Time
+	windows bool
+	// extraDevice is a second volume that the image maps, if any.
+	extraDevice string
 }
 
-// amiReleases are the dates of the Amazon Linux 2023 EKS images that exist, the
-// newest first. Two of them, so that an AMI can fall behind.
-func amiReleases() []string { return []string{"20261119", "20261022"} }
-
-// amiVersions are the Kubernetes minor versions that images exist for: those
-// that EKS could support, and two more on either side.
-func amiVersions() []string {
-	var versions []string
-	for minor := 28; minor <= 40; minor++ {
-		versions = append(versions, fmt.Sprintf("1.%d", minor))
+// alias is the name that Amazon's accounts go by, empty for the user's own.
+func (i image) alias(account string) string {
+	if i.owner == account {
+		return ""
 	}
-	return versions
+	return "amazon"
 }
 
-// amiVariants lists architecture and variant of the AL2023 EKS images.
-func amiVariants() [][2]string {
-	return [][2]string{{"x86_64", "standard"}, {"arm64", "standard"}, {"x86_64", "nvidia"}, {"arm64", "nvidia"}, {"x86_64", "neuron"}}
+func (i image) rootDevice() string {
+	if i.windows {
+		return "/dev/sda1"
+	}
+	return "/dev/xvda"
 }
 
-// imageOwner is the account that publishes EKS images.
-const imageOwner = "602401143452"
-
-func amiName(arch, variant, version, release string) string {
-	return fmt.Sprintf("amazon-eks-node-al2023-%s-%s-%s-v%s", arch, variant, version, release)
-}
-
-// newImages makes the EKS images. An image's ID follows from its name, so it is
-// the same in every run with one seed.
-func (s *Server) newImages() map[string]image {
-	images := map[string]image{}
-	for _, version := range amiVersions() {
-		for _, v := range amiVariants() {
-			for _, release := range amiReleases() {
-				created, err := time.Parse("20060102", release)
-				if err != nil {
-					panic("release date: " + err.Error())
-				}
-				name := amiName(v[0], v[1], version, release)
-				img := image{
-					id: s.imageID(name), name: name, arch: v[0], created: created.Add(21 * time.Hour),
-					description: fmt.Sprintf("EKS-optimized Kubernetes node based on Amazon Linux 2023, (k8s: %s, %s)", version, v[1]),
-				}
-				images[img.id] = img
-			}
+func (s *Server) registerImage(c *call) error {
+	name, arch := c.p.str("Name"), cmp.Or(c.p.str("Architecture"), "i386")
+	switch {
+	case len(name) < 3 || len(name) > 128:
+		return fail("InvalidAMIName.Malformed", "AMI names must be between 3 and 128 characters long.")
+	case arch != "x86_64" && arch != "arm64":
+		return invalidParameter("Images of architecture %s are not simulated.", arch)
+	}
+	for _, img := range s.images {
+		if img.owner == s.cfg.Account && img.name == name {
+			return fail("InvalidAMIName.Duplicate", "AMI name %s is already in use by AMI %s", name, img.id)
 		}
 	}
-	return images
+	if err := c.dryRun(); err != nil {
+		return err
+	}
+	img := image{id: s.id("ami"), name: name, arch: arch, description: c.p.str("Description"), owner: s.cfg.Account, created: s.clock.Now()}
+	s.images[img.id] = img
+	s.tag(img.id, tagSpecifications(c.p)["image"])
+	c.x.str("imageId", img.id)
+	return nil
 }
 
-func (s *Server) imageID(name string) string { return fmt.Sprintf("ami-0%016x", s.hash("image", name)) }
-
-var amiParameter = regexp.MustCompile(`^/aws/service/eks/optimized-ami/([0-9.]+)/amazon-linux-2023/(x86_64|arm64)/(standard|nvidia|neuron)/([^/]+)/(image_id|image_name|release_version)$`)
-
-// parameter answers the public SSM parameters of the EKS images.
-func (s *Server) parameter(name string) (string, bool) {
-	m := amiParameter.FindStringSubmatch(name)
-	if m == nil {
-		return "", false
+func (s *Server) deregisterImage(c *call) error {
+	id := c.p.str("ImageId")
+	img, ok := s.images[id]
+	switch {
+	case !ok:
+		return fail("InvalidAMIID.NotFound", "The image id '[%s]' does not exist", id)
+	case img.owner != s.cfg.Account:
+		return fail("AuthFailure", "Not authorized for image:%s", id)
 	}
-	version, arch, variant, which, field := m[1], m[2], m[3], m[4], m[5]
-	imageName := which
-	if which == "recommended" {
-		imageName = amiName(arch, variant, version, amiReleases()[0])
+	if err := c.dryRun(); err != nil {
+		return err
 	}
-	img, ok := s.images[s.imageID(imageName)]
-	prefix := fmt.Sprintf("amazon-eks-node-al2023-%s-%s-%s-", arch, variant, version)
-	if !ok || !strings.HasPrefix(img.name, prefix) {
-		return "", false
-	}
-	switch field {
-	case "image_name":
-		return img.name, true
-	case "release_version":
-		return version + "-" + strings.TrimPrefix(strings.TrimPrefix(img.name, prefix), "v"), true
-	}
-	return img.id, true
+	delete(s.images, id)
+	delete(s.tags, id)
+	c.x.bool("return", true)
+	return nil
 }
 
 func (s *Server) describeImages(c *call) error {
@@ -118,11 +99,16 @@ func (s *Server) describeImages(c *call) error {
 			case "state":
 				return []string{"available"}, true
 			case "owner-id":
-				return []string{imageOwner}, true
+				return []string{img.owner}, true
 			case "owner-alias":
-				return []string{"amazon"}, true
+				return []string{img.alias(s.cfg.Account)}, true
 			case "is-public":
-				return []string{"true"}, true
+				return []string{strconv.FormatBool(img.owner != s.cfg.Account)}, true
+			case "platform":
+				if img.windows {
+					return []string{"windows"}, true
+				}
+				return nil, true
 			case "virtualization-type":
 				return []string{"hvm"}, true
 			case "root-device-type":
@@ -137,7 +123,9 @@ func (s *Server) describeImages(c *call) error {
 		if err != nil {
 			return err
 		}
-		owned := len(owners) == 0 || slices.Contains(owners, "amazon") || slices.Contains(owners, imageOwner)
+		owned := len(owners) == 0 || slices.ContainsFunc(owners, func(o string) bool {
+			return o == img.owner || o == img.alias(s.cfg.Account) || o == "self" && img.owner == s.cfg.Account
+		})
 		if ok && owned && (len(ids) == 0 || slices.Contains(ids, img.id)) {
 			found = append(found, img)
 		}
@@ -154,37 +142,51 @@ func (s *Server) describeImages(c *call) error {
 }
 
 func (s *Server) writeImage(x *xmlWriter, i image) {
+	alias := i.alias(s.cfg.Account)
 	x.str("imageId", i.id)
-	x.str("imageLocation", "amazon/"+i.name)
+	x.str("imageLocation", cmp.Or(alias, i.owner)+"/"+i.name)
 	x.str("imageState", "available")
-	x.str("imageOwnerId", imageOwner)
-	x.str("imageOwnerAlias", "amazon")
+	x.str("imageOwnerId", i.owner)
+	x.opt("imageOwnerAlias", alias)
 	x.time("creationDate", i.created)
-	// EKS images are deprecated two years after their release.
-	x.time("deprecationTime", i.created.AddDate(2, 0, 0))
-	x.bool("isPublic", true)
+	if alias != "" {
+		// Amazon's images are deprecated two years after their release.
+		x.time("deprecationTime", i.created.AddDate(2, 0, 0))
+	}
+	x.bool("isPublic", alias != "")
 	x.str("architecture", i.arch)
 	x.str("imageType", "machine")
 	x.str("name", i.name)
 	x.str("description", i.description)
 	x.str("rootDeviceType", "ebs")
-	x.str("rootDeviceName", "/dev/xvda")
+	x.str("rootDeviceName", i.rootDevice())
 	x.in("blockDeviceMapping", func() {
-		x.in("item", func() {
-			x.str("deviceName", "/dev/xvda")
-			x.in("ebs", func() {
-				x.int("volumeSize", 20)
-				x.str("volumeType", "gp3")
-				x.bool("deleteOnTermination", true)
-				x.bool("encrypted", false)
+		for _, device := range []string{i.rootDevice(), i.extraDevice} {
+			if device == "" {
+				continue
+			}
+			x.in("item", func() {
+				x.str("deviceName", device)
+				x.in("ebs", func() {
+					x.int("volumeSize", 20)
+					x.str("volumeType", "gp3")
+					x.bool("deleteOnTermination", true)
+					x.bool("encrypted", false)
+				})
 			})
-		})
+		}
 	})
 	x.str("virtualizationType", "hvm")
 	x.bool("enaSupport", true)
 	x.str("hypervisor", "xen")
-	x.str("platformDetails", "Linux/UNIX")
-	x.str("usageOperation", "RunInstances")
+	if i.windows {
+		x.str("platform", "windows")
+		x.str("platformDetails", "Windows")
+		x.str("usageOperation", "RunInstances:0002")
+	} else {
+		x.str("platformDetails", "Linux/UNIX")
+		x.str("usageOperation", "RunInstances")
+	}
 	x.str("bootMode", cmp.Or(map[string]string{"arm64": "uefi"}[i.arch], "uefi-preferred"))
 	s.writeTags(x, i.id)
 }

@@ -44,6 +44,10 @@ type Step struct {
 	// Calls slows or fails API calls.
 	Calls *CallFault `json:"calls,omitempty"`
 
+	// Release publishes new Amazon Linux 2023 images, which become the
+	// recommended ones. It is for good.
+	Release *Release `json:"release,omitempty"`
+
 	// Interrupt takes spot instances back, with two minutes' notice.
 	Interrupt *Victims `json:"interrupt,omitempty"`
 	// Rebalance recommends to move away from spot instances.
@@ -100,6 +104,12 @@ type CallFault struct {
 	Count int `json:"count,omitempty"`
 }
 
+// Release is a new release of the EKS images.
+type Release struct {
+	// Date names it, as in 20261203.
+	Date string `json:"date"`
+}
+
 // Victims chooses live instances: those with the IDs, or those that match.
 type Victims struct {
 	IDs   []string `json:"ids,omitempty"`
@@ -146,7 +156,7 @@ func ParseScenario(data []byte) (Scenario, error) {
 func (st Step) validate() error {
 	set := 0
 	for _, on := range []bool{
-		st.Shortage != nil, st.Prices != nil, st.Outage != nil, st.Boot != nil, st.Calls != nil,
+		st.Shortage != nil, st.Prices != nil, st.Outage != nil, st.Boot != nil, st.Calls != nil, st.Release != nil,
 		st.Interrupt != nil, st.Rebalance != nil, st.Retire != nil, st.Terminate != nil, st.Impair != nil,
 	} {
 		if on {
@@ -168,6 +178,11 @@ func (st Step) validate() error {
 		return fmt.Errorf("boot: fail and hang are fractions that together are at most 1")
 	case st.Calls != nil && (st.Calls.Fraction < 0 || st.Calls.Fraction > 1):
 		return fmt.Errorf("calls: fraction %v must be between 0 and 1", st.Calls.Fraction)
+	}
+	if st.Release != nil {
+		if _, err := time.Parse("20060102", st.Release.Date); err != nil {
+			return fmt.Errorf("release: date %q: write it as in 20261203", st.Release.Date)
+		}
 	}
 	for _, m := range st.matches() {
 		if err := m.validate(); err != nil {
@@ -226,6 +241,10 @@ func (s *Server) do(step Step) []string {
 		s.boots = append(s.boots, &bootFault{*step.Boot, until})
 	case step.Calls != nil:
 		s.faults = append(s.faults, &fault{CallFault: *step.Calls, until: until, left: step.Calls.Count})
+	case step.Release != nil:
+		for minor := oldestMinor; minor <= newestMinor; minor++ {
+			s.publishLinux2023(fmt.Sprintf("1.%d", minor), step.Release.Date)
+		}
 	case step.Interrupt != nil:
 		return s.each(*step.Interrupt, s.interrupt)
 	case step.Rebalance != nil:

@@ -84,15 +84,17 @@ type Server struct {
 	typeTexts sync.Map
 
 	// mu guards everything below, which is the simulated world.
-	mu        sync.Mutex
-	closed    bool
-	closing   chan struct{}
-	rng       *rand.Rand
-	began     time.Time
-	clusters  map[string]Cluster
-	net       network
-	images    map[string]image
-	instances map[string]*instance
+	mu       sync.Mutex
+	closed   bool
+	closing  chan struct{}
+	rng      *rand.Rand
+	began    time.Time
+	clusters map[string]Cluster
+	net      network
+	images   map[string]image
+	// parameters are SSM's, by name.
+	parameters map[string]string
+	instances  map[string]*instance
 	// order holds instance IDs by launch.
 	order        []string
 	templates    map[string]*template // by ID
@@ -141,6 +143,8 @@ func New(cfg Config) (*Server, error) {
 		rng:          rand.New(rand.NewPCG(cfg.Seed, 0x636f7070696365)),
 		began:        cfg.Clock.Now(),
 		clusters:     map[string]Cluster{},
+		images:       map[string]image{},
+		parameters:   map[string]string{},
 		instances:    map[string]*instance{},
 		templates:    map[string]*template{},
 		tags:         map[string]map[string]string{},
@@ -157,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.services = services()
 	s.net = s.newNetwork(zoneIDs[:cfg.Zones])
-	s.images = s.newImages()
+	s.publishAll()
 	for _, c := range cfg.Clusters {
 		if err := s.PutCluster(c); err != nil {
 			return nil, err

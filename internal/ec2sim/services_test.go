@@ -57,10 +57,53 @@ func TestSSM(t *testing.T) {
 	if seen[older] || !strings.HasPrefix(older, "ami-") {
 		t.Errorf("older release: %s", older)
 	}
+	// A new release takes over.
+	w.do(ec2sim.Step{Release: &ec2sim.Release{Date: "20261203"}})
+	if id := must(get(base + "x86_64/standard/recommended/image_id"))(t); seen[id] {
+		t.Errorf("the recommended image is still %s", id)
+	}
+	// The other families.
+	for name, arch := range map[string]string{
+		"/aws/service/eks/optimized-ami/1.30/amazon-linux-2-arm64/recommended/image_id":                      "arm64",
+		"/aws/service/eks/optimized-ami/1.30/amazon-linux-2-gpu/amazon-eks-gpu-node-1.30-v20241109/image_id": "x86_64",
+		"/aws/service/bottlerocket/aws-k8s-1.33/arm64/latest/image_id":                                       "arm64",
+		"/aws/service/bottlerocket/aws-k8s-1.33-nvidia/x86_64/1.20.4/image_id":                               "x86_64",
+		"/aws/service/ami-windows-latest/Windows_Server-2022-English-Core-EKS_Optimized-1.33/image_id":       "x86_64",
+	} {
+		out := must(w.ec2.DescribeImages(t.Context(), &ec2.DescribeImagesInput{ImageIds: []string{must(get(name))(t)}, Owners: []string{"amazon"}}))(t)
+		if len(out.Images) != 1 || string(out.Images[0].Architecture) != arch {
+			t.Errorf("%s: %+v", name, out.Images)
+		}
+	}
 	for _, name := range []string{base + "arm64/neuron/recommended/image_id", "/aws/service/eks/optimized-ami/1.12/amazon-linux-2/recommended/image_id", "/mine"} {
 		_, err := get(name)
 		wantCode(t, name, err, "ParameterNotFound")
 	}
+}
+
+func TestOwnImages(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	in := &ec2.RegisterImageInput{Name: aws.String("golden-1"), Architecture: "arm64", RootDeviceName: aws.String("/dev/xvda"),
+		TagSpecifications: []ec2types.TagSpecification{tagged("image", "golden", "true")}}
+	made := must(w.ec2.RegisterImage(ctx, in))(t)
+	_, err := w.ec2.RegisterImage(ctx, in)
+	wantCode(t, "a second of the name", err, "InvalidAMIName.Duplicate")
+	for what, in := range map[string]*ec2.DescribeImagesInput{
+		"owner": {Owners: []string{"self"}},
+		"tag":   {Filters: []ec2types.Filter{filter("tag:golden", "true")}},
+		"name":  {Filters: []ec2types.Filter{filter("name", "golden-*")}, Owners: []string{"self", "amazon"}},
+	} {
+		out := must(w.ec2.DescribeImages(ctx, in))(t)
+		if len(out.Images) != 1 || *out.Images[0].ImageId != *made.ImageId || *out.Images[0].OwnerId != "123456789012" {
+			t.Errorf("by %s: %+v", what, out.Images)
+		}
+	}
+	must(w.ec2.DeregisterImage(ctx, &ec2.DeregisterImageInput{ImageId: made.ImageId}))(t)
+	_, err = w.ec2.DescribeImages(ctx, &ec2.DescribeImagesInput{ImageIds: []string{*made.ImageId}})
+	wantCode(t, "after deregistration", err, "InvalidAMIID.NotFound")
+	_, err = w.ec2.DeregisterImage(ctx, &ec2.DeregisterImageInput{ImageId: aws.String(w.image("arm64"))})
+	wantCode(t, "somebody else's", err, "AuthFailure")
 }
 
 func TestIAM(t *testing.T) {

@@ -19,7 +19,7 @@ type parameterAnswer struct {
 }
 
 func (s *Server) answerParameter(name string) (parameterAnswer, bool) {
-	value, ok := s.parameter(name)
+	value, ok := s.parameters[name]
 	if !ok {
 		return parameterAnswer{}, false
 	}
