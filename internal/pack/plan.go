@@ -87,8 +87,8 @@ type Assignment struct {
 type NewNode struct {
 	// Pool is the pool to open it from.
 	Pool string
-	// Requirements are the pool's, narrowed to what its pods need, one a key and
-	// sorted by key. They include [LabelInstanceType], [LabelZone] and
+	// Requirements are the pool's, narrowed to what its pods need, sorted by key.
+	// They include [LabelInstanceType], [LabelZone] and
 	// [LabelCapacityType] as the options allow.
 	Requirements []Requirement
 	// Labels are the pool's and those custom ones of which a value had to be

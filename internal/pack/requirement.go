@@ -208,9 +208,9 @@ func (s Set) Intersect(t Set) Set {
 		}
 		return out
 	case t.complement:
-		out.values = filter(s.values, t.Has)
+		out.values = sift(s.values, t.Has)
 	default:
-		out.values = filter(t.values, s.Has)
+		out.values = sift(t.values, s.Has)
 	}
 	return out
 }
@@ -228,8 +228,8 @@ func union(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// filter returns the values that keep allows, sharing the list when it can.
-func filter(values []string, keep func(string) bool) []string {
+// sift returns the values that keep allows, sharing the list when it can.
+func sift(values []string, keep func(string) bool) []string {
 	for i, v := range values {
 		if !keep(v) {
 			out := slices.Clone(values[:i])

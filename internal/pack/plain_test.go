@@ -40,7 +40,7 @@ type plainCand struct {
 	ports  []HostPort
 }
 
-func plainSolve(p Problem, o Options) *Plan {
+func newPlainWorld(p Problem, o Options) *plainWorld {
 	w := &plainWorld{p: p, o: o}
 	byName := map[string]*plainNode{}
 	pools := map[string]*Pool{}
@@ -71,12 +71,9 @@ func plainSolve(p Problem, o Options) *Plan {
 		}
 		return cmp.Compare(a.name, b.name)
 	})
-	var pending []*Pod
 	for i := range p.Pods {
 		pod := &p.Pods[i]
-		if pod.Node == "" {
-			pending = append(pending, pod)
-		} else if n := byName[pod.Node]; n != nil {
+		if n := byName[pod.Node]; n != nil {
 			n.pods = append(n.pods, pod)
 		}
 	}
@@ -92,6 +89,17 @@ func plainSolve(p Problem, o Options) *Plan {
 		}
 		for r, q := range due {
 			n.free[r] -= q
+		}
+	}
+	return w
+}
+
+func plainSolve(p Problem, o Options) *Plan {
+	w := newPlainWorld(p, o)
+	var pending []*Pod
+	for i := range p.Pods {
+		if p.Pods[i].Node == "" {
+			pending = append(pending, &p.Pods[i])
 		}
 	}
 	slices.SortFunc(pending, func(a, b *Pod) int {
@@ -487,16 +495,6 @@ func tolerates(tolerations []Toleration, taints []Taint, skipSoft bool) bool {
 		}
 	}
 	return true
-}
-
-func (o Toleration) tolerates(t Taint) bool {
-	if o.Effect != AnyEffect && o.Effect != t.Effect {
-		return false
-	}
-	if o.Key == "" {
-		return o.Exists
-	}
-	return o.Key == t.Key && (o.Exists || o.Value == t.Value)
 }
 
 // outcome is what is known of a label on the node.

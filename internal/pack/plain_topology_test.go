@@ -194,11 +194,6 @@ func portsFree(n *plainNode, s *PodSpec) bool {
 	return true
 }
 
-func (a HostPort) conflicts(b HostPort) bool {
-	anyIP := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return a.Port == b.Port && a.Protocol == b.Protocol && (anyIP(a.IP) || anyIP(b.IP) || a.IP == b.IP)
-}
-
 func (s Selector) matches(labels map[string]string) bool {
 	if s.Nothing {
 		return false
@@ -349,7 +344,7 @@ func (w *plainWorld) skewAllows(c Spread, value string, pod *Pod, s *PodSpec) bo
 	counts := map[string]int32{}
 	// The pod's own volumes and soft taints do not count for inclusion.
 	include := func(labels map[string]string, sets map[string]Set, taints []Taint) bool {
-		return (c.IgnoreAffinity || plainNodeMatches(s, labels, sets, nil)) && (!c.HonorTaints || tolerates(s.Tolerations, taints, true))
+		return (c.IgnoreAffinity || plainNodeMatches(pod.Spec, labels, sets, nil)) && (!c.HonorTaints || tolerates(s.Tolerations, taints, true))
 	}
 	for _, m := range w.nodes {
 		labels := m.labels

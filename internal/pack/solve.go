@@ -1,0 +1,280 @@
+package pack
+
+import (
+	"cmp"
+	"slices"
+)
+
+// solver is a solution being made. Its memory is kept from one to the next.
+//
+//	gather    pods ─► batches of equal ones, tallies ─► groups
+//	compile   batches ─► kinds: demand, filter, checks, buckets
+//	place     kinds ─► existing nodes, then bins: first fit, the largest first
+//	repack    bins ─► cheaper bins, domains and existing nodes left as they are
+//	report    bins ─► plan
+type solver struct {
+	s     *State
+	o     Options
+	space *space
+	menu  *menu
+
+	dims     []int32
+	batches  []batch
+	kinds    []kind
+	groups   []group
+	groupIDs map[*tally]int32
+	keys     []string
+	filters  []int32
+	schemes  map[string]*scheme
+	order    []int32 // batches, in the order in which they are placed
+
+	// rates weigh resources, see menu.findRates; remaining is the demand for which
+	// no node is open yet; least is the smallest demand of any batch, by dimension.
+	rates, remaining, least []int64
+
+	bins    []bin
+	active  []int32 // bins that may take more
+	shut    bitset  // nodes that take no more
+	shutAny bool
+	onNodes []onNode
+	budget  budget
+	// start means that pods may be the first of those that they ask for, see
+	// startsNow; lax that caps are not minded, see group.
+	start, lax bool
+	// real means that domains without nodes no longer count, see startReal.
+	real bool
+	// everything is the space with every offering available, for explanations.
+	everything *space
+
+	buf   []byte
+	load  []int64
+	tried []int16
+}
+
+// bin is a node to open while it is being filled.
+type bin struct {
+	// entry is what the node is meant to become; it fits the load.
+	entry int32
+	// breeds are those that suit all that is in the bin.
+	breeds bitset
+	load   []int64
+	// local are the counts of groups by node, for this one.
+	local []localCount
+	parts []part
+}
+
+// localCount is how many pods of a group are in a bin, and how many may be.
+type localCount struct{ group, n, most int32 }
+
+// part is n pods of a kind that share a bin, in a bucket of the kind's scheme.
+type part struct{ kind, bucket, n int32 }
+
+// onNode is n pods of a kind put on an existing node.
+type onNode struct{ kind, bucket, node, n int32 }
+
+// solve makes a plan for the pods.
+func (v *solver) solve(pods []int32) {
+	v.gather(pods)
+	v.menu = v.s.menuFor(v.space, v.filters, v.keys, v.dims)
+	v.compile()
+	v.weigh()
+	v.budget.init(v)
+	v.place()
+}
+
+// weigh finds the rates and the order in which batches are placed.
+func (v *solver) weigh() {
+	v.remaining = make([]int64, len(v.dims))
+	v.least = make([]int64, len(v.dims))
+	for d := range v.least {
+		v.least[d] = unlimited
+	}
+	for i := range v.batches {
+		b := &v.batches[i]
+		for d, q := range v.kinds[b.first].demand {
+			v.remaining[d] += q * int64(len(b.pods))
+			v.least[d] = min(v.least[d], q)
+		}
+	}
+	v.load = make([]int64, len(v.dims))
+	v.rates = v.menu.findRates(v.remaining, func(int32) bool { return true })
+	for i := range v.kinds {
+		v.kinds[i].worth = worthOf(v.kinds[i].demand, v.rates)
+	}
+	for i := range v.batches {
+		v.batches[i].size = v.kinds[v.batches[i].first].worth
+		v.order = append(v.order, int32(i))
+	}
+	slices.SortFunc(v.order, func(i, j int32) int {
+		a, b := &v.batches[i], &v.batches[j]
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(b.size, a.size),
+			cmp.Compare(v.s.pods[a.pods[0]].name, v.s.pods[b.pods[0]].name))
+	})
+}
+
+// place puts every pod somewhere if it can. What one pod found no place for may
+// have one once others are placed, so that rounds go on while any succeeds; then
+// the rules of our own that go beyond the scheduler's are given up one by one.
+func (v *solver) place() {
+	if !v.rounds() {
+		return
+	}
+	// Pods that ask for pods like themselves: one at a time may be the first.
+	for v.startOne() {
+		if !v.rounds() {
+			return
+		}
+	}
+	v.rightSize()
+	if !v.rounds() {
+		return
+	}
+	v.lax, v.start = true, true
+	if !v.rounds() {
+		return
+	}
+	if v.startReal() {
+		v.rounds()
+	}
+}
+
+// rounds places batches until none makes progress and reports whether pods are
+// left.
+func (v *solver) rounds() bool {
+	for {
+		progress, left := false, false
+		for _, i := range v.order {
+			b := &v.batches[i]
+			if b.placed == len(b.pods) {
+				continue
+			}
+			before := b.placed
+			v.placeBatch(b)
+			progress = progress || b.placed > before
+			left = left || b.placed < len(b.pods)
+		}
+		if !left || !progress {
+			return left
+		}
+	}
+}
+
+// startOne lets one pod be the first of those that it asks for and reports
+// whether there was one.
+func (v *solver) startOne() bool {
+	v.start = true
+	defer func() { v.start = false }()
+	for _, i := range v.order {
+		b := &v.batches[i]
+		if b.placed == len(b.pods) || len(v.kinds[b.first].attract) == 0 {
+			continue
+		}
+		v.resume(b)
+		if n := v.placeSome(b, 1); n > 0 {
+			b.placed += int(n)
+			return true
+		}
+	}
+	return false
+}
+
+// resume starts the search for places of a batch anew.
+func (v *solver) resume(b *batch) {
+	for k := b.first; k < b.last; k++ {
+		kd := &v.kinds[k]
+		kd.cursors = slices.Grow(kd.cursors[:0], len(kd.scheme.buckets))[:len(kd.scheme.buckets)]
+		for i := range kd.cursors {
+			kd.cursors[i] = cursor{pick: -1}
+		}
+	}
+	v.compact()
+}
+
+// placeBatch places as many pods of a batch as it can.
+func (v *solver) placeBatch(b *batch) {
+	v.resume(b)
+	for b.placed < len(b.pods) {
+		n := v.placeSome(b, int32(len(b.pods)-b.placed))
+		if n == 0 {
+			return
+		}
+		b.placed += int(n)
+	}
+}
+
+// compact drops the bins that are too full for anything.
+func (v *solver) compact() {
+	keep := v.active[:0]
+	for _, i := range v.active {
+		if v.menu.fitsSum(v.bins[i].entry, v.bins[i].load, v.least) {
+			keep = append(keep, i)
+		}
+	}
+	v.active = keep
+}
+
+// placeSome places up to most pods of a batch in one place and returns how many.
+func (v *solver) placeSome(b *batch, most int32) int32 {
+	if v.o.Preferences != Priced || b.last == b.first+1 {
+		for k := b.first; k < b.last; k++ {
+			if n := v.put(k, most); n > 0 {
+				return n
+			}
+		}
+		return 0
+	}
+	// Room that is there costs what its resources are worth; a new node costs what
+	// it does. Either way, what a form gives up comes on top.
+	best, least, isNew := int32(-1), int64(0), false
+	consider := func(k int32, cost int64, opens bool) {
+		if cost += v.kinds[k].lost * v.o.WeightMicroUSD; best < 0 || cost < least {
+			best, least, isNew = k, cost, opens
+		}
+	}
+	for k := b.first; k < b.last; k++ {
+		if v.peek(k) {
+			consider(k, v.kinds[k].worth, false)
+			break // later forms give up more
+		}
+	}
+	for k := b.first; k < b.last; k++ {
+		if e := v.cheapest(k); e >= 0 {
+			consider(k, v.menu.entries[e].price, true)
+		}
+	}
+	if best >= 0 {
+		if isNew {
+			if n := v.inNew(best, most); n > 0 {
+				return n
+			}
+		} else if n := v.put(best, most); n > 0 {
+			return n
+		}
+	}
+	for k := b.first; k < b.last; k++ {
+		if n := v.put(k, most); n > 0 {
+			return n
+		}
+	}
+	for k := b.first; k < b.last; k++ {
+		if n := v.grow(k); n > 0 {
+			return n
+		}
+	}
+	return 0
+}
+
+// put places pods of a kind on existing nodes, else in bins, else in a new one,
+// else in a bin that has to grow for it.
+func (v *solver) put(k, most int32) int32 {
+	if n := v.onNode(k, most); n > 0 {
+		return n
+	}
+	if n := v.inBin(k, most); n > 0 {
+		return n
+	}
+	if n := v.inNew(k, most); n > 0 {
+		return n
+	}
+	return v.grow(k)
+}
