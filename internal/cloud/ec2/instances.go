@@ -17,9 +17,9 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// driftTTL is how old a list of instances may be to find drift in: what is compared
-// (image, subnet, groups) hardly ever changes in an instance's life.
-const driftTTL = time.Minute
+// factsTTL is how old a list of instances may be to tell what hardly ever changes in
+// an instance's life: image, subnet, groups, tags.
+const factsTTL = time.Minute
 
 // providerID is the instance's name in a Node's spec.providerID.
 func providerID(zone, id string) string { return "aws:///" + zone + "/" + id }
@@ -131,6 +131,9 @@ func (p *Provider) terminate(ctx context.Context, ids []string) error {
 	switch c := code(err); {
 	case err == nil:
 	case len(ids) == 1 && (c == codeInstanceNotFound || c == codeInstanceBadID):
+		if p.recent.starting(ids[0], p.clock.Now()) {
+			return fmt.Errorf("EC2 doesn't know the instance yet")
+		}
 		return nil // gone
 	default:
 		return classify(err)
@@ -145,11 +148,10 @@ func (p *Provider) terminate(ctx context.Context, ids []string) error {
 // Tag is as in cloud.Provider. Tags that the instance is known to have cost no call.
 func (p *Provider) Tag(ctx context.Context, id string, tags map[string]string) error {
 	missing := maps.Clone(tags)
-	if list, err := p.Instances(ctx); err == nil {
-		for _, i := range list {
-			if i.ID == id {
-				maps.DeleteFunc(missing, func(k, v string) bool { return i.Tags[k] == v })
-			}
+	list, _ := p.lists.peek(struct{}{}, factsTTL)
+	for _, i := range p.recent.merge(list, p.clock.Now()) {
+		if i.ID == id {
+			maps.DeleteFunc(missing, func(k, v string) bool { return i.Tags[k] == v })
 		}
 	}
 	if len(missing) == 0 {
@@ -165,7 +167,7 @@ func (p *Provider) Tag(ctx context.Context, id string, tags map[string]string) e
 // Drifted is as in cloud.Provider.
 func (p *Provider) Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error) {
 	is := func(i cloud.Instance) bool { return i.ProviderID == claim.Status.ProviderID }
-	if list, ok := p.lists.peek(struct{}{}, driftTTL); ok {
+	if list, ok := p.lists.peek(struct{}{}, factsTTL); ok {
 		if at := slices.IndexFunc(list, is); at >= 0 {
 			return cloud.Drifted(class, claim, list[at]), nil
 		}
@@ -226,6 +228,14 @@ func (r *recentInstances) ended(id string, now time.Time) {
 		r.ends = map[string]time.Time{}
 	}
 	r.ends[id] = now
+}
+
+// starting says whether the instance was launched a moment ago.
+func (r *recentInstances) starting(id string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.starts[id]
+	return ok && now.Sub(s.at) < visibleWithin
 }
 
 // ending says whether the instance was told to end a moment ago.

@@ -97,6 +97,25 @@ func TestInstancesAndTerminate(t *testing.T) {
 	}
 }
 
+// An instance that EC2 doesn't know yet isn't taken for one that is gone.
+func TestTerminateRightAfterTheLaunch(t *testing.T) {
+	w := newWorld(t, func(c *ec2sim.Config) { c.ConsistencyDelay = 10 * time.Second })
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	got := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"spot"}))
+	if err := p.Terminate(t.Context(), got.ID); err == nil {
+		t.Error("an instance that nobody ended is said to be gone")
+	}
+	w.clock.Advance(10 * time.Second)
+	if err := p.Terminate(t.Context(), got.ID); err != nil {
+		t.Error(err)
+	}
+	w.clock.Advance(time.Minute)
+	if n := len(w.live()); n != 0 {
+		t.Errorf("%d instances run", n)
+	}
+}
+
 // Many who wait cost one call in two seconds.
 func TestInstancesAreShared(t *testing.T) {
 	w := newWorld(t)

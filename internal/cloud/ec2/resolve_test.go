@@ -181,6 +181,7 @@ func TestResolveClassFindings(t *testing.T) {
 func TestResolveImages(t *testing.T) {
 	w := newWorld(t)
 	p := w.provider()
+	noDryRun := func(c *Config) { c.DisableDryRun = true }
 	all := w.resolve(p, newClass()).Status.AMIs
 	var plain aws.AMI
 	for _, a := range all {
@@ -202,7 +203,7 @@ func TestResolveImages(t *testing.T) {
 			class := newClass()
 			class.Spec.AMISelectorTerms = []aws.AMISelectorTerm{term}
 			class.Spec.AMIFamily = new(aws.AMIFamilyAL2023)
-			got := w.resolve(w.provider(), class).Status.AMIs
+			got := w.resolve(w.provider(noDryRun), class).Status.AMIs
 			if len(got) != 1 || got[0].ID != plain.ID || len(got[0].Requirements) != 1 {
 				t.Errorf("got %+v, want %s for its architecture", got, plain.ID)
 			}

@@ -59,9 +59,16 @@ func userData(b bootstrap) (string, error) {
 		return "", fmt.Errorf("user data: %w", err)
 	}
 	if len(text) > maxUserData {
-		return "", fmt.Errorf("user data: %d bytes are more than the %d that EC2 takes; shorten spec.userData", len(text), maxUserData)
+		return "", &userDataTooLong{len(text)}
 	}
 	return text, nil
+}
+
+// userDataTooLong says that user data has more bytes than EC2 takes.
+type userDataTooLong struct{ bytes int }
+
+func (e *userDataTooLong) Error() string {
+	return fmt.Sprintf("user data: %d bytes are more than the %d that EC2 takes; shorten spec.userData", e.bytes, maxUserData)
 }
 
 // nodeTaints are what the kubelet registers with: the pool's, then those that go

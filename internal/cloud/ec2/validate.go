@@ -62,7 +62,7 @@ func (p *Provider) validate(ctx context.Context, class *aws.EC2NodeClass) findin
 	})
 	if err != nil {
 		reason := "InvalidUserData"
-		if len(deref(class.Spec.UserData)) > maxUserData/2 {
+		if errors.As(err, new(*userDataTooLong)) {
 			reason = "UserDataSizeLimitExceeded"
 		}
 		return refuse(reason, err.Error())
