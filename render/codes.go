@@ -27,6 +27,8 @@ const (
 	CodeMisnamedField = "TREE003"
 	// CodeDuplicateObject marks a second object of the same kind and name.
 	CodeDuplicateObject = "TREE004"
+	// CodeTooLarge marks an object that no API server would store.
+	CodeTooLarge = "TREE005"
 
 	// CodeUnknownField marks a field that the kind doesn't have.
 	CodeUnknownField = "SCH001"

@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,11 +24,13 @@ func (t *tree) position(p token.Pos) diag.Position {
 // A position in the author's own files is preferred to one in a module.
 func (t *tree) cueFindings(err error, code, help string) diag.List {
 	var findings diag.List
+	if help == "" {
+		help = defaultHelp(code)
+	}
 	for _, e := range errors.Errors(err) {
-		format, args := e.Msg()
 		f := diag.Finding{
 			Code:    code,
-			Message: oneLine(fmt.Sprintf(format, args...)),
+			Message: oneLine(messageOf(e)),
 			Path:    strings.Join(e.Path(), "."),
 			Help:    help,
 		}
@@ -42,6 +45,31 @@ func (t *tree) cueFindings(err error, code, help string) diag.List {
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+// defaultHelp is for errors of CUE's that say all there is to say but what to do.
+func defaultHelp(code string) string {
+	switch code {
+	case CodeSyntax:
+		return "correct the CUE; nothing of this package was evaluated"
+	case CodeConflict:
+		return "correct the expression, or make the values agree"
+	}
+	return ""
+}
+
+// messageOf is what the first error in err says, without its path and positions.
+func messageOf(err error) string {
+	list := errors.Errors(err)
+	if len(list) == 0 {
+		return err.Error()
+	}
+	format, args := list[0].Msg()
+	text := fmt.Sprintf(format, args...)
+	if cause := errors.Unwrap(list[0]); cause != nil && !strings.Contains(text, cause.Error()) {
+		text += ": " + cause.Error()
+	}
+	return text
 }
 
 // errorPositions returns the places that an error names: those in the author's
@@ -64,6 +92,10 @@ func (t *tree) errorPositions(e errors.Error) (own, other []diag.Position) {
 	return sort(own), sort(other)
 }
 
+// nested matches what CUE's loader puts before an error for each import that led
+// to it.
+var nested = regexp.MustCompile(`^(import failed: |/[^ :]+:\d+:\d+: )+`)
+
 // loadFindings classifies what CUE's loader and compiler report.
 func (t *tree) loadFindings(err error) diag.List {
 	findings := t.cueFindings(err, CodeSyntax, "")
@@ -72,11 +104,12 @@ func (t *tree) loadFindings(err error) diag.List {
 		switch {
 		case strings.Contains(f.Message, "import cycle"):
 			f.Code = CodeImport
+			f.Message = nested.ReplaceAllString(f.Message, "")
 			f.Help = "move what both packages need into a third one"
 		case strings.HasPrefix(f.Message, "import failed"), strings.Contains(f.Message, "cannot find package"),
 			strings.Contains(f.Message, "cannot find module"), strings.Contains(f.Message, "isn't vendored"):
 			f.Code = CodeImport
-			f.Message = strings.TrimPrefix(f.Message, "import failed: ")
+			f.Message = nested.ReplaceAllString(f.Message, "")
 			f.Help = "import a folder of this tree, a package of " + SchemaModule + ", or one that is vendored under cue.mod/pkg"
 		case strings.HasPrefix(f.Message, "imported and not used"):
 			f.Help = "remove the import"

@@ -96,11 +96,22 @@ type walker struct {
 	*evaluator
 	object   Object
 	findings diag.List
+	// size counts the values of the object.
+	size int
 }
+
+// maxObjectValues bounds one object. The API server's store takes 1.5 MiB for an
+// object (etcd's --max-request-bytes), which is fewer values than this.
+const maxObjectValues = 1 << 17
 
 func (w *walker) run(v cue.Value) {
 	w.object.places[""] = w.placeOf(v)
 	value, ok := w.value(v, nil)
+	if w.size > maxObjectValues {
+		// Nothing else about it is worth knowing, or affordable.
+		w.object.Value, w.object.broken = map[string]any{}, map[string]bool{"": true}
+		return
+	}
 	if err := v.Validate(cue.Concrete(true)); err != nil {
 		w.remaining(v, err)
 	}
@@ -159,6 +170,13 @@ func (w *walker) breakAt(path []any) {
 
 // value exports v, which stands at path, and notes the places of everything in it.
 func (w *walker) value(v cue.Value, path []any) (any, bool) {
+	if w.size++; w.size > maxObjectValues {
+		if w.size == maxObjectValues+1 {
+			w.fail(CodeTooLarge, path[:min(1, len(path))], fmt.Sprintf("%s has more than %d values", w.object.ID(), maxObjectValues),
+				"look for a comprehension, or a struct that refers to itself in several places")
+		}
+		return nil, false
+	}
 	d, _ := v.Default()
 	switch d.IncompleteKind() {
 	case cue.StructKind:
@@ -206,7 +224,7 @@ func (w *walker) structure(v cue.Value, path []any) (any, bool) {
 		w.fail(CodeConflict, path, oneLine(messageOf(err)), "")
 		return nil, false
 	}
-	for fields.Next() {
+	for fields.Next() && w.size <= maxObjectValues {
 		name := fields.Selector().Unquoted()
 		p := child(path, name)
 		at := w.placeOf(fields.Value())
@@ -232,7 +250,7 @@ func (w *walker) list(v cue.Value, path []any) (any, bool) {
 		w.fail(CodeConflict, path, oneLine(messageOf(err)), "")
 		return nil, false
 	}
-	for i := 0; items.Next(); i++ {
+	for i := 0; items.Next() && w.size <= maxObjectValues; i++ {
 		p := child(path, i)
 		if at := w.placeOf(items.Value()); at.value.IsValid() {
 			w.object.places[pathKey(p)] = at
@@ -334,15 +352,6 @@ func elements(path []string, skip int) []any {
 
 func isDigits(s string) bool {
 	return s != "" && len(s) < 9 && strings.Trim(s, "0123456789") == ""
-}
-
-func messageOf(err error) string {
-	list := errors.Errors(err)
-	if len(list) == 0 {
-		return err.Error()
-	}
-	format, args := list[0].Msg()
-	return fmt.Sprintf(format, args...)
 }
 
 // leafFindings reports the error of a value that has no parts. All its errors

@@ -1,0 +1,46 @@
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// restrict makes the kernel bound this process: the bytes of its data, its seconds
+// of processor time, and that it writes no file and no core.
+func restrict(memory, cpu int64) error {
+	for _, l := range []struct {
+		name     string
+		resource int
+		value    uint64
+	}{
+		// Not RLIMIT_AS: Go reserves far more addresses than it uses memory.
+		{"data", unix.RLIMIT_DATA, uint64(memory)},
+		{"cpu", unix.RLIMIT_CPU, uint64(cpu)},
+		{"core", unix.RLIMIT_CORE, 0},
+		{"file size", unix.RLIMIT_FSIZE, 0},
+	} {
+		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}); err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+// attach makes the child end with its parent.
+func attach(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
+
+// timeUsed reports whether the kernel ended the child for its processor time.
+func timeUsed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && (status.Signal() == syscall.SIGXCPU || status.Signal() == syscall.SIGKILL)
+}

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package isolate
+
+import "os/exec"
+
+// restrict does nothing: on this system the child is bounded by time alone.
+func restrict(memory, cpu int64) error { return nil }
+
+// attach does nothing: a child whose parent is gone ends with its own time.
+func attach(cmd *exec.Cmd) {}
+
+// timeUsed is for systems where the kernel counts a child's processor time.
+func timeUsed(err error) bool { return false }
