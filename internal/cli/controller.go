@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
+	"github.com/coppice-dev/coppice/internal/isolate"
 	"github.com/coppice-dev/coppice/reconcile"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/reconcile/source"
@@ -149,8 +150,12 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	evaluate, err := isolate.NewEvaluator(isolate.Options{})
+	if err != nil {
+		return err
+	}
 	return reconcile.Run(ctx, reconcile.Options{
-		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName}, Batch: o.batch,
+		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName, Evaluate: evaluate}, Batch: o.batch,
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
 	})

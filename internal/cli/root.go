@@ -11,10 +11,15 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coppice-dev/coppice/internal/isolate"
 )
 
 // Main runs the command that args name and returns the process's exit code.
 func Main(args []string, s Streams) int {
+	if code, ok := isolate.Serve(args, s.In, s.Out); ok {
+		return code
+	}
 	root := newRoot(s)
 	root.SetArgs(args)
 	err := root.Execute()

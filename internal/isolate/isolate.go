@@ -25,6 +25,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/render"
+	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/admission"
 )
 
@@ -112,3 +113,15 @@ func place(tree fs.FS, cluster string) string {
 	return "."
 }
 
+
+// NewEvaluator compiles the CRDs of this binary and returns Check with them and
+// with options, as a function that can be used at the same time from several goroutines.
+func NewEvaluator(o Options) (func(ctx context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error), error) {
+	judge, err := admission.New(schemas.CRDs())
+	if err != nil {
+		return nil, fmt.Errorf("compile CRDs: %w", err)
+	}
+	return func(ctx context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error) {
+		return Check(ctx, tree, cluster, judge, o)
+	}, nil
+}
