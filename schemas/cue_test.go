@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/robfig/cron/v3"
 	"golang.org/x/tools/txtar"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/schemas"
@@ -28,6 +29,8 @@ type cueModule struct {
 	t   testing.TB
 	ctx *cue.Context
 	fs  fs.FS
+	// crds say where the definition of a kind is.
+	crds []*apiextensionsv1.CustomResourceDefinition
 	// packages by folder.
 	packages map[string]cue.Value
 }
@@ -56,7 +59,7 @@ func newCUE(t testing.TB, files ...txtar.File) *cueModule {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &cueModule{t: t, ctx: cuecontext.New(), fs: all, packages: map[string]cue.Value{}}
+	return &cueModule{t: t, ctx: cuecontext.New(), fs: all, crds: schemas.CRDs(), packages: map[string]cue.Value{}}
 }
 
 func (m *cueModule) pkg(dir string) cue.Value {
@@ -79,7 +82,7 @@ func (m *cueModule) pkg(dir string) cue.Value {
 // definition returns the definition of an object's kind.
 func (m *cueModule) definition(obj map[string]any) cue.Value {
 	m.t.Helper()
-	for _, c := range schemas.CRDs() {
+	for _, c := range m.crds {
 		for _, v := range c.Spec.Versions {
 			if obj["apiVersion"] != c.Spec.Group+"/"+v.Name || obj["kind"] != c.Spec.Names.Kind {
 				continue
@@ -224,6 +227,7 @@ func TestCUERules(t *testing.T) {
 	group := m.pkg("aws/v1").LookupPath(cue.ParsePath("#SecurityGroupSelectorTerm"))
 	class := m.pkg("aws/v1").LookupPath(cue.MakePath(cue.Def("EC2NodeClass"), cue.Str("spec").Optional()))
 	name := m.pkg("meta/v1").LookupPath(cue.MakePath(cue.Def("ObjectMeta"), cue.Str("name").Required()))
+	options := m.pkg("karpenter/v1").LookupPath(cue.ParsePath("#Options"))
 	for _, tc := range []struct {
 		def   cue.Value
 		value string
@@ -300,6 +304,20 @@ func TestCUERules(t *testing.T) {
 		{kubelet, `{evictionSoft: {memory.available: 5%}, evictionSoftGracePeriod: {memory.available: 1m30s}}`, ""},
 		{kubelet, `{imageGCHighThresholdPercent: 50, imageGCLowThresholdPercent: 50}`, "imageGCHighThresholdPercent"},
 		{kubelet, `{registerWithTaints: []}`, "registerWithTaints"},
+
+		{options, `{softExpireAfter: 240h, minSavings: 5%, minNodeLifetime: 1h, consolidateAfter: {empty: 30s, underutilized: Never}}`, ""},
+		{options, `{pause: {until: "2026-12-24T18:00:00Z", author: ada, reason: incident}}`, ""},
+		{options, `{pause: {until: tomorrow, author: ada, reason: incident}}`, "pause.until"},
+		{options, `{pause: {until: "2026-12-24T18:00:00Z", author: ada}}`, "pause.reason"},
+		{options, `{minSavings: $5}`, "minSavings"},
+		{options, `{softExpireAfter: Never}`, "softExpireAfter"},
+		{options, `{consolidateAfter: {drifted: 5s}}`, "consolidateAfter.drifted"},
+		{options, `{budgets: [{nodes: "0", schedule: "@daily", duration: 8h, timeZone: America/Port-au-Prince, from: "2026-12-20", until: "2027-01-03"}]}`, ""},
+		{options, `{budgets: [{nodes: "0", timeZone: "+01:00"}]}`, "budgets.0.timeZone"},
+		{options, `{budgets: [{nodes: "0", from: "20.12.2026"}]}`, "budgets.0.from"},
+		{options, `{budgets: [{nodes: "0", schedule: "@daily"}]}`, "budgets.0.duration"},
+		{options, `{budgets: [{schedule: "@daily", duration: 8h}]}`, "budgets.0.nodes"},
+		{options, `{budgets: []}`, "budgets"},
 
 		{name, `a.b-c`, ""},
 		{name, `A`, "."},

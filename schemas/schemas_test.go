@@ -203,9 +203,10 @@ func TestWellKnownLabelsCanBeRequired(t *testing.T) {
 		t.Fatal(err)
 	}
 	cues := newCUE(t)
+	example := examples(t)["nodeclaim.yaml"]
 	labels := append(karpenter.WellKnownLabels(), aws.WellKnownLabels()...)
 	for _, key := range append(labels, "karpenter.sh/unknown", "karpenter.k8s.aws/instance-unknown", "x.karpenter.sh/y", corev1.LabelHostname) {
-		claim := examples(t)["nodeclaim.yaml"]
+		claim := clone(example)
 		claim["spec"].(map[string]any)["requirements"] = []any{map[string]any{"key": key, "operator": "Exists"}}
 		want := slices.Contains(labels, key)
 		if got := judge.Check(claim, nil).Accepted(); got != want {

@@ -1,0 +1,101 @@
+package sugar
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// check finds what is wrong with the options. expiry is the pool's own expireAfter,
+// 0 for never or unknown.
+func (o Options) check(expiry time.Duration) []Fault {
+	var faults []Fault
+	report := func(message string, path ...any) {
+		faults = append(faults, Fault{Path: append([]any{Field}, path...), Message: message})
+	}
+	for i, b := range o.Budgets {
+		b.check(func(message, field string) { report(message, "budgets", i, field) })
+	}
+	soft, err := time.ParseDuration(o.SoftExpireAfter)
+	switch {
+	case o.SoftExpireAfter == "":
+	case err != nil || soft <= 0:
+		report("write a duration such as 240h", "softExpireAfter")
+	case expiry > 0 && soft >= expiry:
+		report(fmt.Sprintf("must be shorter than expireAfter, which is %s: nodes go then without regard to budgets", expiry), "softExpireAfter")
+	}
+	if p := o.Pause; p != nil {
+		if _, err := time.Parse(time.RFC3339, p.Until); err != nil {
+			report("write a time such as 2026-12-24T18:00:00Z", "pause", "until")
+		}
+		if p.Author == "" {
+			report("say who wants the pause", "pause", "author")
+		}
+		if p.Reason == "" {
+			report("say why there is a pause", "pause", "reason")
+		}
+	}
+	if o.MinSavings != "" && !savings().MatchString(o.MinSavings) {
+		report("write a percentage such as 5%, or dollars per hour such as 0.05", "minSavings")
+	}
+	if d, err := time.ParseDuration(o.MinNodeLifetime); o.MinNodeLifetime != "" && (err != nil || d <= 0) {
+		report("write a duration such as 1h", "minNodeLifetime")
+	}
+	if c := o.ConsolidateAfter; c != nil {
+		for _, f := range []struct{ name, text string }{{"empty", c.Empty}, {"underutilized", c.Underutilized}} {
+			if f.text == "" {
+				continue
+			}
+			if d, err := karpenter.ParseNillableDuration(f.text); err != nil || d.Duration != nil && *d.Duration < 0 {
+				report("write a duration such as 30s, or Never", "consolidateAfter", f.name)
+			}
+		}
+	}
+	return faults
+}
+
+func (b Budget) check(report func(message, field string)) {
+	if !nodes().MatchString(b.Nodes) {
+		report("write a count such as 5, or a percentage such as 10%", "nodes")
+	}
+	for _, r := range b.Reasons {
+		switch r {
+		case karpenter.DisruptionReasonDrifted, karpenter.DisruptionReasonEmpty,
+			karpenter.DisruptionReasonUnderutilized, karpenter.DisruptionReasonUnhealthy:
+		default:
+			report(fmt.Sprintf("%q is no reason", r), "reasons")
+		}
+	}
+	if b.Schedule != "" {
+		if _, err := cron.ParseStandard(b.Schedule); err != nil {
+			report("write five cron fields or a macro such as @daily", "schedule")
+		}
+	}
+	if d, err := time.ParseDuration(b.Duration); b.Duration != "" && (err != nil || d <= 0) {
+		report("write a duration such as 8h", "duration")
+	}
+	if (b.Schedule == "") != (b.Duration == "") {
+		report("a budget has both 'schedule' and 'duration', or neither", "schedule")
+	}
+	// LoadLocation also knows "" and Local, which depend on the machine.
+	if b.TimeZone != "" {
+		if _, err := time.LoadLocation(b.TimeZone); err != nil || b.TimeZone == "Local" {
+			report(fmt.Sprintf("%q is no time zone: write one such as Europe/Berlin", b.TimeZone), "timeZone")
+		}
+	}
+	for _, f := range []struct{ name, text string }{{"from", b.From}, {"until", b.Until}} {
+		if _, err := time.Parse(time.DateOnly, f.text); f.text != "" && err != nil {
+			report("write a date such as 2026-12-24", f.name)
+		}
+	}
+	if b.From != "" && b.Until != "" && b.From > b.Until {
+		report("must not be before 'from'", "until")
+	}
+}
+
+func nodes() *regexp.Regexp   { return regexp.MustCompile(`^((100|[0-9]{1,2})%|[0-9]+)$`) }
+func savings() *regexp.Regexp { return regexp.MustCompile(`^([0-9]+(\.[0-9]+)?%|[0-9]+(\.[0-9]+)?)$`) }
