@@ -119,6 +119,9 @@ type Provider interface {
 	// today, as the reason of a condition, or "" if it would or the instance is gone.
 	// It may judge by a list of instances that is a minute old.
 	Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error)
+	// Observe tells what a node of the type and image turned out to have. From then on
+	// InstanceTypes promises that instead of an estimate.
+	Observe(instanceType, imageID string, capacity corev1.ResourceList)
 	// CleanClass removes what ResolveClass and Launch made for a class: instance
 	// profile and launch templates. It is called once no instance uses them.
 	CleanClass(ctx context.Context, class *aws.EC2NodeClass) error

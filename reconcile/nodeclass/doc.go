@@ -6,5 +6,8 @@
 // that changed by an event. A class that is deleted stays until no NodeClaim refers
 // to it; then what was made for it in the cloud goes, and the finalizer with it.
 //
+// Beside it, the observer tells the cloud what nodes turned out to have, which is
+// more than can be promised before the first of a type has been seen.
+//
 // Finding things in the cloud, and judging them, is internal/cloud's.
 package nodeclass

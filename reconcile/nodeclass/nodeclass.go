@@ -29,6 +29,7 @@ import (
 type Cloud interface {
 	ResolveClass(ctx context.Context, class *aws.EC2NodeClass) (aws.EC2NodeClassStatus, error)
 	CleanClass(ctx context.Context, class *aws.EC2NodeClass) error
+	Observe(instanceType, imageID string, capacity corev1.ResourceList)
 }
 
 const (
@@ -55,8 +56,11 @@ type Reconciler struct {
 	events events.EventRecorder
 }
 
-// Setup adds the EC2NodeClass controller to mgr.
+// Setup adds the EC2NodeClass controller and the observer of nodes to mgr.
 func Setup(mgr ctrl.Manager, c Cloud) error {
+	if err := setupObserver(mgr, c); err != nil {
+		return fmt.Errorf("add observer of nodes: %w", err)
+	}
 	r := &Reconciler{kube: mgr.GetClient(), cloud: c, events: mgr.GetEventRecorder("coppice")}
 	// Of a claim only its end matters: a deleted class may be waiting for it.
 	ends := predicate.Funcs{

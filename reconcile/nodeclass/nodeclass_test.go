@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/internal/testkit"
@@ -283,7 +285,8 @@ func testManager(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Setup(mgr, w.provider()); err != nil {
+	provider := w.provider()
+	if err := Setup(mgr, provider); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -310,12 +313,55 @@ func testManager(t *testing.T, w *world) {
 		}), fmt.Sprint(len(list), " events")
 	})
 	claim := w.claim("general-abcde", "default")
+	observe(t, w, provider, w.get("default"), claim)
 	testkit.Delete(t, w.kube, class)
 	testkit.Await(t, w.kube, "the class to say what it waits for", 20*time.Second, &eventsv1.EventList{}, func(list []*eventsv1.Event) (bool, string) {
 		return slices.ContainsFunc(list, func(e *eventsv1.Event) bool { return e.Reason == "WaitingOnNodeClaimTermination" }), fmt.Sprint(len(list), " events")
 	})
 	testkit.Delete(t, w.kube, claim)
 	testkit.AwaitGone(t, w.kube, 20*time.Second, &aws.EC2NodeClassList{}, key)
+}
+
+// observe lets the claim's node come up with 7900 MiB and waits until the class's
+// types promise it.
+func observe(t *testing.T, w *world, provider *ec2.Provider, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) {
+	t.Helper()
+	m5 := func() *cloud.InstanceType {
+		list, err := provider.InstanceTypes(t.Context(), class)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(list, func(i cloud.InstanceType) bool { return i.Name == "m5.large" })
+		return &list[at]
+	}
+	image, _ := cloud.ImageFor(class.Status.AMIs, m5().Labels)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "observed"}}
+	if err := w.kube.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.kube.Delete(context.Background(), node) })
+	node.Status.Capacity = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("7900Mi")}
+	if err := w.kube.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	claim.Labels = map[string]string{corev1.LabelInstanceTypeStable: "m5.large"}
+	if err := w.kube.Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	claim.Status = karpenter.NodeClaimStatus{NodeName: node.Name, ImageID: image, Conditions: []metav1.Condition{{
+		Type: karpenter.ConditionInitialized, Status: metav1.ConditionTrue, Reason: "Initialized", LastTransitionTime: metav1.Now(),
+	}}}
+	if err := w.kube.Status().Update(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	limit := time.After(20 * time.Second)
+	for m5().Capacity.Memory().String() != "7900Mi" {
+		select {
+		case <-limit:
+			t.Fatalf("m5.large still promises %s", m5().Capacity.Memory())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func TestTransitions(t *testing.T) {

@@ -69,19 +69,19 @@ func TestCapacity(t *testing.T) {
 			want: "cpu=4 ephemeral-storage=20Gi memory=15155Mi nvidia.com/gpu=1 pods=58 | cpu=3920m ephemeral-storage=17Gi memory=14162Mi nvidia.com/gpu=1 pods=58",
 		},
 		"maxPods": {
-			why:     "AL2023 reserves memory for the pods that may run",
-			machine: m5large(), family: al2023, kubelet: "{maxPods: 110}",
+			why:     "Bottlerocket reserves memory for the pods that may run",
+			machine: m5large(), family: bottlerocket, kubelet: "{maxPods: 110}",
 			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=110 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=6012Mi pods=110 vpc.amazonaws.com/pod-eni=9",
 		},
-		"maxPods on AL2": {
-			why:     "AL2's bootstrap script reserves for the pods that the interfaces allow",
-			machine: m5large(), family: al2, kubelet: "{maxPods: 110}",
+		"maxPods on AL2023": {
+			why:     "nodeadm reserves for the pods that the interfaces allow",
+			machine: m5large(), family: al2023, kubelet: "{maxPods: 110}",
 			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=110 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=6903Mi pods=110 vpc.amazonaws.com/pod-eni=9",
 		},
 		"podsPerCore": {
 			why:     "the smaller bound counts",
 			machine: m5large(), family: al2023, kubelet: "{podsPerCore: 4}",
-			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=8 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=7134Mi pods=8 vpc.amazonaws.com/pod-eni=9",
+			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=8 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=6903Mi pods=8 vpc.amazonaws.com/pod-eni=9",
 		},
 		"podsPerCore on Bottlerocket": {
 			why:     "Bottlerocket has no such setting",

@@ -36,8 +36,8 @@ func (f family) windowsBuild() string {
 func (f family) podsLimitedByENIs() bool { return !f.windows() }
 
 // reservesByENIs says whether the image sizes the kubelet's reserved memory by the
-// pods that the interfaces allow, whatever maxPods says.
-func (f family) reservesByENIs() bool { return f == al2 || f == custom }
+// pods that the interfaces allow, whatever maxPods says: bootstrap.sh and nodeadm do.
+func (f family) reservesByENIs() bool { return f == al2 || f == al2023 || f == custom }
 
 // podsPerCore says whether the kubelet's podsPerCore can be set.
 // https://github.com/bottlerocket-os/bottlerocket/issues/1721

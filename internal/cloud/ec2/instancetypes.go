@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
@@ -20,6 +22,7 @@ type typeList struct {
 	// shape is what capacity and labels depend on, besides the machines.
 	shape    string
 	machines uint64
+	memory   uint64
 	base     []cloud.InstanceType // without offerings
 	// market is what offerings depend on.
 	market marketVersion
@@ -58,17 +61,18 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 	out, shortageVersion := p.unavailable.at(p.clock.Now())
 	free, reservedVersion := p.reserved.free()
 
+	memory, memoryVersion := p.memory.all()
 	shape := shapeOf(class)
 	market := marketVersion{placesOf(class), pricesVersion, spotsVersion, shortageVersion, reservedVersion}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.types[class.Name]
-	if known == nil || known.uid != class.UID || known.shape != shape || known.machines != machinesVersion {
-		base, err := p.baseTypes(class, sold.machines)
+	if known == nil || known.uid != class.UID || known.shape != shape || known.machines != machinesVersion || known.memory != memoryVersion {
+		base, err := p.baseTypes(class, sold.machines, memory)
 		if err != nil {
 			return nil, fmt.Errorf("list instance types of EC2NodeClass %s: %w", class.Name, err)
 		}
-		known = &typeList{uid: class.UID, shape: shape, machines: machinesVersion, base: base}
+		known = &typeList{uid: class.UID, shape: shape, machines: machinesVersion, memory: memoryVersion, base: base}
 		p.types[class.Name] = known
 	}
 	if known.list == nil || known.market != market {
@@ -118,7 +122,7 @@ func (p *Provider) sizingOf(class *aws.EC2NodeClass) (*sizing, error) {
 }
 
 // baseTypes are the types that the class can launch, without offerings, sorted by name.
-func (p *Provider) baseTypes(class *aws.EC2NodeClass, machines []machine) ([]cloud.InstanceType, error) {
+func (p *Provider) baseTypes(class *aws.EC2NodeClass, machines []machine, memory map[memoryKey]int64) ([]cloud.InstanceType, error) {
 	s, err := p.sizingOf(class)
 	if err != nil {
 		return nil, err
@@ -130,10 +134,14 @@ func (p *Provider) baseTypes(class *aws.EC2NodeClass, machines []machine) ([]clo
 			continue
 		}
 		labels := nodeLabels(m, s.family, p.region)
-		if _, ok := cloud.ImageFor(class.Status.AMIs, labels); !ok {
+		image, ok := cloud.ImageFor(class.Status.AMIs, labels)
+		if !ok {
 			continue
 		}
 		capacity := s.capacity(m)
+		if seen, ok := memory[memoryKey{m.name, image}]; ok {
+			capacity[corev1.ResourceMemory] = *resource.NewQuantity(seen, resource.BinarySI)
+		}
 		out = append(out, cloud.InstanceType{
 			Name: m.name, Labels: labels, Capacity: capacity, Allocatable: s.allocatable(m, capacity),
 		})

@@ -14,6 +14,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
@@ -129,6 +130,44 @@ func TestInstanceTypesNarrowed(t *testing.T) {
 				t.Errorf("%s: %s is %t, %s is %t", tt.why, tt.has, has(tt.has), tt.hasNot, has(tt.hasNot))
 			}
 		})
+	}
+}
+
+// What a node turned out to have is promised from then on, for its image alone.
+func TestObserve(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	m5 := func() (capacity, allocatable int64) {
+		t.Helper()
+		it := w.request(p, class, w.claim("x"), []string{"m5.large"}, []string{"*"}).Types[0]
+		return it.Capacity.Memory().Value() >> 20, it.Allocatable.Memory().Value() >> 20
+	}
+	list, _ := p.InstanceTypes(t.Context(), class)
+	image := ""
+	for _, it := range list {
+		if it.Name == "m5.large" {
+			image, _ = cloud.ImageFor(class.Status.AMIs, it.Labels)
+		}
+	}
+	memory := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(text)}
+	}
+	for _, step := range []struct {
+		image, memory string
+		want          int64
+	}{
+		{"ami-other", "7900Mi", 7577}, {image, "8085000Ki", 7895}, {image, "7990Mi", 7895}, {image, "9000Mi", 7895}, {image, "7890Mi", 7890}, {image, "0", 7890},
+	} {
+		p.Observe("m5.large", step.image, memory(step.memory))
+		if capacity, allocatable := m5(); capacity != step.want || allocatable != step.want-574-100 {
+			t.Errorf("after a node with %s: %d MiB of which %d are allocatable, want %d", step.memory, capacity, allocatable, step.want)
+		}
+	}
+	same, _ := p.InstanceTypes(t.Context(), class)
+	p.Observe("m5.large", image, memory("7890Mi"))
+	if again, _ := p.InstanceTypes(t.Context(), class); &same[0] != &again[0] {
+		t.Error("seeing the same again made the list anew")
 	}
 }
 

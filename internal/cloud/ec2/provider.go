@@ -68,8 +68,8 @@ type Config struct {
 	ClusterCIDR string
 	// KubernetesVersion tells the control plane's version, as in "1.33". Nil asks EKS.
 	KubernetesVersion func(ctx context.Context) (string, error)
-	// MemoryOverhead is the part of a machine's memory that its guest never sees.
-	// Nil means 0.075.
+	// MemoryOverhead is the part of a machine's memory that its guest never sees, until
+	// a node of its type and image has been observed. Nil means 0.075.
 	MemoryOverhead *float64
 	// ReservedENIs are network interfaces that pods get no addresses from.
 	ReservedENIs int
@@ -125,6 +125,7 @@ type Provider struct {
 	spots    *feed[map[spotPool]int64]
 
 	unavailable *unavailable
+	memory      memoryLog
 	launches    launchLog
 	recent      recentInstances
 	addresses   addressLog
