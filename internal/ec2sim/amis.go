@@ -37,11 +37,11 @@ func (s *Server) publish(img image, parameters map[string]string) {
 	for name, field := range parameters {
 		switch field {
 		case "id":
-			s.parameters[name] = img.id
+			s.setPublic(name, img.id)
 		case "name":
-			s.parameters[name] = img.name
+			s.setPublic(name, img.name)
 		default:
-			s.parameters[name] = field
+			s.setPublic(name, field)
 		}
 	}
 }

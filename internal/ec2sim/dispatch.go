@@ -284,6 +284,10 @@ func (c *call) jsonBody(w http.ResponseWriter, refusal *apiError) string {
 	var v any = c.out
 	if refusal != nil {
 		w.Header().Set("X-Amzn-Errortype", refusal.code)
+		if c.service.name == "sqs" {
+			// SQS once spoke the query protocol; clients go by its old codes.
+			w.Header().Set("X-Amzn-Query-Error", queryCode(refusal.code)+";Sender")
+		}
 		v = map[string]string{"__type": refusal.code, "message": refusal.message}
 	}
 	if v == nil {

@@ -141,12 +141,12 @@ func TestSQS(t *testing.T) {
 	<-poll
 
 	_, err := m.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("missing")})
-	wantCode(t, "a missing queue", err, "QueueDoesNotExist")
+	wantCode(t, "a missing queue", err, "AWS.SimpleQueueService.NonExistentQueue")
 	_, err = m.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: m.url, ReceiptHandle: aws.String("nonsense")})
 	wantCode(t, "a bad receipt", err, "ReceiptHandleIsInvalid")
 	must(m.client.DeleteQueue(ctx, &sqs.DeleteQueueInput{QueueUrl: m.url}))(t)
 	_, err = m.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: m.url})
-	wantCode(t, "a deleted queue", err, "QueueDoesNotExist")
+	wantCode(t, "a deleted queue", err, "AWS.SimpleQueueService.NonExistentQueue")
 	must(m.client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("interruptions")}))(t)
 	if got := m.receive(10, 0); len(got) != 0 {
 		t.Errorf("a new queue holds %+v", got)

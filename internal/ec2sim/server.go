@@ -93,7 +93,7 @@ type Server struct {
 	net      network
 	images   map[string]image
 	// parameters are SSM's, by name.
-	parameters map[string]string
+	parameters map[string]parameter
 	instances  map[string]*instance
 	// order holds instance IDs by launch.
 	order        []string
@@ -144,7 +144,7 @@ func New(cfg Config) (*Server, error) {
 		began:        cfg.Clock.Now(),
 		clusters:     map[string]Cluster{},
 		images:       map[string]image{},
-		parameters:   map[string]string{},
+		parameters:   map[string]parameter{},
 		instances:    map[string]*instance{},
 		templates:    map[string]*template{},
 		tags:         map[string]map[string]string{},

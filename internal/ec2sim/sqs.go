@@ -64,6 +64,15 @@ func noQueue() *apiError {
 	return &apiError{status: 400, code: "com.amazonaws.sqs#QueueDoesNotExist", message: "The specified queue does not exist."}
 }
 
+// queryCode is the code that SQS's query protocol had for an error.
+func queryCode(code string) string {
+	code = code[strings.LastIndexByte(code, '#')+1:]
+	if code == "QueueDoesNotExist" {
+		return "AWS.SimpleQueueService.NonExistentQueue"
+	}
+	return code
+}
+
 func (s *Server) queueAt(url string) (*queue, error) {
 	if url == "" {
 		return nil, fail("MissingParameter", "The request must contain the parameter QueueUrl.")

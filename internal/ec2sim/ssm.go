@@ -1,9 +1,24 @@
 package ec2sim
 
+import (
+	"strings"
+	"time"
+)
+
+// parameter is an SSM parameter: one of Amazon's public ones, or the user's.
+type parameter struct {
+	value, kind string
+	version     int
+	modified    time.Time
+	own         bool
+}
+
 func ssmActions() map[string]action {
 	return map[string]action{
-		"GetParameter":  {run: (*Server).getParameter},
-		"GetParameters": {run: (*Server).getParameters},
+		"DeleteParameter": {run: (*Server).deleteParameter},
+		"GetParameter":    {run: (*Server).getParameter},
+		"GetParameters":   {run: (*Server).getParameters},
+		"PutParameter":    {run: (*Server).putParameter},
 	}
 }
 
@@ -18,17 +33,34 @@ type parameterAnswer struct {
 	Version          int
 }
 
+// answerParameter finds a parameter by name or ARN.
 func (s *Server) answerParameter(name string) (parameterAnswer, bool) {
-	value, ok := s.parameters[name]
+	if _, path, ok := strings.Cut(name, ":parameter/"); ok && strings.HasPrefix(name, "arn:aws:ssm:") {
+		name = "/" + path
+	}
+	p, ok := s.parameters[name]
 	if !ok {
 		return parameterAnswer{}, false
 	}
+	// Public parameters belong to no account.
+	owner := ""
+	if p.own {
+		owner = s.cfg.Account
+	}
 	return parameterAnswer{
-		// Public parameters belong to no account.
-		ARN:      "arn:aws:ssm:" + s.cfg.Region + "::parameter" + name,
-		DataType: "text", Name: name, Type: "String", Value: value, Version: 1,
-		LastModifiedDate: float64(s.began.Unix()),
+		ARN:      "arn:aws:ssm:" + s.cfg.Region + ":" + owner + ":parameter/" + strings.TrimPrefix(name, "/"),
+		DataType: "text", Name: name, Type: p.kind, Value: p.value, Version: p.version,
+		LastModifiedDate: float64(p.modified.UnixMilli()) / 1000,
 	}, true
+}
+
+// setPublic sets one of Amazon's parameters.
+func (s *Server) setPublic(name, value string) {
+	s.parameters[name] = parameter{value: value, kind: "String", version: s.parameters[name].version + 1, modified: s.clock.Now()}
+}
+
+func parameterNotFound(name string) *apiError {
+	return fail("ParameterNotFound", "Parameter %s not found.", name)
 }
 
 func (s *Server) getParameter(c *call) error {
@@ -41,7 +73,7 @@ func (s *Server) getParameter(c *call) error {
 	}
 	p, ok := s.answerParameter(in.Name)
 	if !ok {
-		return fail("ParameterNotFound", "Parameter %s not found.", in.Name)
+		return parameterNotFound(in.Name)
 	}
 	c.out = map[string]any{"Parameter": p}
 	return nil
@@ -64,5 +96,45 @@ func (s *Server) getParameters(c *call) error {
 		}
 	}
 	c.out = map[string]any{"Parameters": found, "InvalidParameters": missing}
+	return nil
+}
+
+func (s *Server) putParameter(c *call) error {
+	var in struct {
+		Name, Value, Type string
+		Overwrite         bool
+	}
+	if err := c.decode(&in); err != nil {
+		return err
+	}
+	before, exists := s.parameters[in.Name]
+	reserved := strings.TrimPrefix(strings.ToLower(in.Name), "/")
+	switch {
+	case in.Name == "" || in.Value == "":
+		return fail("ValidationException", "A parameter needs a name and a value.")
+	case strings.HasPrefix(reserved, "aws") || strings.HasPrefix(reserved, "ssm"):
+		return fail("ValidationException", "Parameter name: can't be prefixed with \"aws\" or \"ssm\" (case-insensitive).")
+	case exists && !in.Overwrite:
+		return fail("ParameterAlreadyExists", "The parameter already exists. To overwrite this value, set the overwrite option in the request to true.")
+	case in.Type == "" && !exists:
+		return fail("ValidationException", "A parameter type is required when you create a parameter.")
+	}
+	if in.Type == "" {
+		in.Type = before.kind
+	}
+	s.parameters[in.Name] = parameter{value: in.Value, kind: in.Type, version: before.version + 1, modified: s.clock.Now(), own: true}
+	c.out = map[string]any{"Version": before.version + 1, "Tier": "Standard"}
+	return nil
+}
+
+func (s *Server) deleteParameter(c *call) error {
+	var in struct{ Name string }
+	if err := c.decode(&in); err != nil {
+		return err
+	}
+	if !s.parameters[in.Name].own {
+		return parameterNotFound(in.Name)
+	}
+	delete(s.parameters, in.Name)
 	return nil
 }
