@@ -1,6 +1,7 @@
 package render
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,37 +133,12 @@ func (r *review) visitList(s *shape, data []any, path []any) {
 			r.visit(s.items, item, child(path, i))
 		}
 	}
-	if !s.constrained {
-		return
+	switch n := len(data); {
+	case n > s.maxItems:
+		r.report(s, CodeConstraint, r.object.Position(path...), path, fmt.Sprintf("%s has %d elements, more than %d", last(path), n, s.maxItems), s.help())
+	case n < s.minItems:
+		r.report(s, CodeConstraint, r.object.Position(path...), path, fmt.Sprintf("%s has %d elements, fewer than %d", last(path), n, s.minItems), s.help())
 	}
-	// The elements have been judged; what is left is the list's own constraint,
-	// which is judged on a list of that length with elements that say nothing.
-	for _, message := range r.listConstraints(s, data) {
-		r.report(s, CodeConstraint, r.object.Position(path...), path, last(path)+" "+message, s.help())
-	}
-}
-
-// listConstraints judges the length of a list.
-func (r *review) listConstraints(s *shape, data []any) []string {
-	var out []string
-	_, parts := s.value.Expr()
-	for _, part := range parts {
-		op, call := part.Expr()
-		if op != cue.CallOp || len(call) < 2 {
-			continue
-		}
-		limit, err := call[len(call)-1].Int64()
-		if err != nil {
-			continue
-		}
-		switch name := fmt.Sprint(call[0]); {
-		case strings.HasSuffix(name, "MaxItems") && int64(len(data)) > limit:
-			out = append(out, fmt.Sprintf("has %d elements, more than %d", len(data), limit))
-		case strings.HasSuffix(name, "MinItems") && int64(len(data)) < limit:
-			out = append(out, fmt.Sprintf("has %d elements, fewer than %d", len(data), limit))
-		}
-	}
-	return out
 }
 
 func (r *review) visitEnum(s *shape, data string, path []any) {
@@ -307,11 +283,51 @@ func choicesOf(given string, errs []errors.Error) []string {
 	return choices
 }
 
-// conditions judges what spans several fields: parts of the object that have no
-// fault of their own are unified with the whole definition, whose conditions can
-// be decided there. It begins with the largest part, which is nearly always good,
-// and looks into its parts if it isn't: CUE stops at the first error of a list.
+// conditions judges what spans several fields, at each place that the schemas have
+// such rules for. They can be decided where the whole definition is unified with a
+// part of the object that has no fault of its own.
 func (r *review) conditions(s *shape, data any, path []any) {
+	if s == nil || s.kind != cue.StructKind && s.kind != cue.ListKind {
+		return
+	}
+	if s.spanning {
+		if !r.isGood(s, data) {
+			r.search(s, data, path)
+		}
+		return
+	}
+	switch data := data.(type) {
+	case map[string]any:
+		for _, name := range sortedKeys(data) {
+			r.conditions(s.field(name), data[name], child(path, name))
+		}
+	case []any:
+		for i, x := range data {
+			r.conditions(s.items, x, child(path, i))
+		}
+	}
+}
+
+// isGood reports whether a part of an object fits its whole definition. A value
+// with a fault of its own never does.
+func (r *review) isGood(s *shape, data any) bool {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return false
+	}
+	key := leafKey{s, string(text)}
+	good, ok := r.good[key]
+	if !ok {
+		good = s.full.Unify(r.ctx.Encode(data)).Validate(cue.Concrete(true)) == nil
+		r.good[key] = good
+	}
+	return good
+}
+
+// search looks for the faults of a part of the object that doesn't fit its
+// definition: CUE stops at the first error of a list, so that each part is
+// judged on its own, the smallest first.
+func (r *review) search(s *shape, data any, path []any) {
 	if s == nil || s.kind != cue.StructKind && s.kind != cue.ListKind || r.object.broken[pathKey(path)] {
 		return
 	}
@@ -327,14 +343,14 @@ func (r *review) conditions(s *shape, data any, path []any) {
 	switch data := data.(type) {
 	case map[string]any:
 		for _, name := range sortedKeys(data) {
-			r.conditions(s.field(name), data[name], child(path, name))
+			r.search(s.field(name), data[name], child(path, name))
 		}
 		if s.other != nil {
 			r.entries(s, data, path)
 		}
 	case []any:
 		for i, x := range data {
-			r.conditions(s.items, x, child(path, i))
+			r.search(s.items, x, child(path, i))
 		}
 	}
 	if len(r.findings) == before && errs != nil {

@@ -97,10 +97,10 @@ func clusterDir(fsys fs.FS, cluster string) (dir, name string, _ diag.List) {
 
 // loadPackage evaluates the package in folder dir. Without an error among the
 // findings the value can be looked into, though parts of it may be erroneous.
-func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, diag.List) {
+func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Instance, diag.List) {
 	name, findings := t.packageName(dir)
 	if findings != nil {
-		return cue.Value{}, findings
+		return cue.Value{}, nil, findings
 	}
 	instances := load.Instances([]string{"./" + dir + ":" + name}, &load.Config{
 		FS:       t,
@@ -120,19 +120,19 @@ func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, diag.List) 
 		findings = append(findings, t.forbiddenImports(dep)...)
 	}
 	if len(t.refused) > 0 || findings.HasErrors() {
-		return cue.Value{}, append(findings, t.refused...)
+		return cue.Value{}, nil, append(findings, t.refused...)
 	}
 	if inst.Err != nil {
-		return cue.Value{}, t.loadFindings(inst.Err)
+		return cue.Value{}, nil, t.loadFindings(inst.Err)
 	}
 	v := ctx.BuildInstance(inst)
 	if len(t.refused) > 0 {
-		return cue.Value{}, t.refused
+		return cue.Value{}, nil, t.refused
 	}
 	if inst.Err != nil {
-		return cue.Value{}, t.loadFindings(inst.Err)
+		return cue.Value{}, nil, t.loadFindings(inst.Err)
 	}
-	return v, nil
+	return v, inst, nil
 }
 
 // packageName finds the one package whose files stand in dir.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas"
+	"github.com/coppice-dev/coppice/schemas/admission"
 )
 
 // Render evaluates the package of a cluster and checks its objects against the
@@ -13,6 +14,12 @@ import (
 // finding is an error.
 func Render(fsys fs.FS, cluster string) (Bundle, diag.List) {
 	return renderWith(schemas.CUE(), fsys, cluster)
+}
+
+// Check renders a cluster and validates the result, reporting each fault once.
+func Check(fsys fs.FS, cluster string, j *admission.Judge) (Bundle, diag.List) {
+	b, findings := Render(fsys, cluster)
+	return b, Merge(findings, Validate(b, j))
 }
 
 // renderWith is Render with the schemas' files as an argument.
@@ -26,12 +33,11 @@ func renderWith(definitions, fsys fs.FS, cluster string) (Bundle, diag.List) {
 	if findings := t.mountModules(definitions); findings != nil {
 		return bundle, findings.Sorted()
 	}
-	v, findings := t.loadPackage(newContext(), dir)
+	v, inst, findings := t.loadPackage(newContext(), dir)
 	if findings.HasErrors() {
 		return bundle, findings.Sorted()
 	}
-	e := &evaluator{tree: t, dir: dir}
-	objects, more := e.objects(v)
+	objects, more := newEvaluator(t, dir, inst).objects(v)
 	findings = append(findings, more...)
 	sortObjects(objects)
 	bundle.Objects = objects

@@ -2,7 +2,9 @@ package render
 
 import (
 	"cmp"
+	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -32,13 +34,16 @@ type shape struct {
 	// required lists the fields that must be there, in order.
 	required []string
 
-	// items is the shape of a list's elements.
-	items *shape
+	// items is the shape of a list's elements, of which there are minItems to maxItems.
+	items              *shape
+	minItems, maxItems int
 	// enum lists the only strings that the place takes.
 	enum []string
 	// constrained says that the kind alone doesn't decide.
 	constrained bool
-	doc         string
+	// spanning says that there are rules about the struct or list as a whole.
+	spanning bool
+	doc      string
 }
 
 // checker checks objects against the schemas. It isn't safe for concurrent use.
@@ -48,6 +53,8 @@ type checker struct {
 	// leaves remembers the verdict on a value at a place. A fleet says the same
 	// few things over and over.
 	leaves map[leafKey]fault
+	// good remembers structs and lists, as JSON, that the rules about them allow.
+	good map[leafKey]bool
 }
 
 type leafKey struct {
@@ -69,12 +76,15 @@ type fault struct {
 
 // newChecker compiles the definitions of all kinds from the schemas' files.
 func newChecker(definitions fs.FS) (*checker, error) {
-	c := &checker{ctx: newContext(), shapes: map[string]*shape{}, leaves: map[leafKey]fault{}}
-	full, err := c.packages(definitions, nil)
+	c := &checker{ctx: newContext(), shapes: map[string]*shape{}, leaves: map[leafKey]fault{}, good: map[leafKey]bool{}}
+	files := schemaFiles{}
+	full, err := c.packages(definitions, func(dir string, f *ast.File) {
+		files[path.Join(SchemaModule, dir)] = append(files[path.Join(SchemaModule, dir)], f)
+	})
 	if err != nil {
 		return nil, err
 	}
-	plain, err := c.packages(definitions, withoutConditions)
+	plain, err := c.packages(definitions, func(_ string, f *ast.File) { withoutConditions(f) })
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +93,16 @@ func newChecker(definitions fs.FS) (*checker, error) {
 		if err := value.Err(); err != nil {
 			return nil, err
 		}
-		c.shapes[k.gvk.String()] = compileShape(value, all)
+		spanning := marks{}
+		spanning.markDefinition(files, k.pkg, "#"+k.def)
+		c.shapes[k.gvk.String()] = compileShape(value, all, spanning, "")
 	}
 	return c, nil
 }
 
-// packages builds the packages of all kinds, with each file rewritten.
-func (c *checker) packages(definitions fs.FS, rewrite func(*ast.File)) (map[string]cue.Value, error) {
+// packages builds the packages of all kinds, with each file passed to see, which
+// may change it.
+func (c *checker) packages(definitions fs.FS, see func(dir string, f *ast.File)) (map[string]cue.Value, error) {
 	t := newTree(definitions)
 	if _, err := fs.Stat(definitions, moduleFile); err != nil {
 		m := mount{module: SchemaModule}
@@ -110,8 +123,8 @@ func (c *checker) packages(definitions fs.FS, rewrite func(*ast.File)) (map[stri
 		FS: t, Dir: "/", Registry: mountRegistry{t}, Env: []string{},
 		ParseFile: func(name string, src any, cfg parser.Config) (*ast.File, error) {
 			f, err := parser.ParseFile(name, src, cfg)
-			if f != nil && rewrite != nil {
-				rewrite(f)
+			if f != nil {
+				see(path.Dir(name), f)
 			}
 			return f, err
 		},
@@ -128,20 +141,22 @@ func (c *checker) packages(definitions fs.FS, rewrite func(*ast.File)) (map[stri
 	return out, nil
 }
 
-// compileShape takes a definition apart.
-func compileShape(v, full cue.Value) *shape {
-	s := &shape{value: v, full: full, kind: v.IncompleteKind(), pos: schemaPosition(v), doc: firstSentence(v)}
+// compileShape takes a definition apart, of which v and full stand at a place.
+func compileShape(v, full cue.Value, spanning marks, at string) *shape {
+	s := &shape{
+		value: v, full: full, kind: v.IncompleteKind(), pos: schemaPosition(v), doc: firstSentence(v),
+		spanning: spanning[at],
+	}
 	switch s.kind {
 	case cue.StructKind:
-		s.compileFields()
+		s.compileFields(spanning, at)
 	case cue.ListKind:
 		each := cue.MakePath(cue.AnyIndex)
 		if items := v.LookupPath(each); items.Exists() {
-			s.items = compileShape(items, full.LookupPath(each))
+			s.items = compileShape(items, full.LookupPath(each), spanning, at+"[]")
 			s.items.doc = cmp.Or(s.items.doc, s.doc)
 		}
-		op, _ := v.Expr()
-		s.constrained = op != cue.NoOp
+		s.compileLength()
 	case cue.StringKind:
 		s.enum = enumOf(v)
 		op, args := v.Expr()
@@ -153,7 +168,7 @@ func compileShape(v, full cue.Value) *shape {
 	return s
 }
 
-func (s *shape) compileFields() {
+func (s *shape) compileFields(spanning marks, at string) {
 	s.fields = map[string]*shape{}
 	fields, err := s.value.Fields(cue.Optional(true))
 	if err != nil {
@@ -166,17 +181,39 @@ func (s *shape) compileFields() {
 			continue
 		}
 		name := sel.Unquoted()
-		f := compileShape(fields.Value(), s.full.LookupPath(cue.MakePath(sel)))
+		f := compileShape(fields.Value(), s.full.LookupPath(cue.MakePath(sel)), spanning, strings.TrimPrefix(at+"."+name, "."))
 		s.fields[name] = f
 		if sel.ConstraintType() == cue.RequiredConstraint {
 			s.required = append(s.required, name)
 		}
 	}
 	if other := s.value.LookupPath(cue.MakePath(cue.AnyString)); other.Exists() {
-		s.other = compileShape(other, s.full.LookupPath(cue.MakePath(cue.AnyString)))
+		s.other = compileShape(other, s.full.LookupPath(cue.MakePath(cue.AnyString)), spanning, at+".*")
 		s.other.doc = cmp.Or(s.other.doc, s.doc)
 	}
 	s.open = s.other == nil && s.value.Allows(cue.Str("any-name-at-all"))
+}
+
+// compileLength finds how long a list may be.
+func (s *shape) compileLength() {
+	s.maxItems = math.MaxInt
+	_, parts := s.value.Expr()
+	for _, part := range parts {
+		op, call := part.Expr()
+		if op != cue.CallOp || len(call) < 2 {
+			continue
+		}
+		limit, err := call[len(call)-1].Int64()
+		if err != nil {
+			continue
+		}
+		switch name := fmt.Sprint(call[0]); {
+		case strings.HasSuffix(name, "MaxItems"):
+			s.maxItems = min(s.maxItems, int(limit))
+		case strings.HasSuffix(name, "MinItems"):
+			s.minItems = max(s.minItems, int(limit))
+		}
+	}
 }
 
 // enumOf lists the strings of a disjunction of concrete strings, or nil.

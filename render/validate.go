@@ -1,8 +1,8 @@
 package render
 
 import (
-	"io/fs"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,26 +39,38 @@ func ValidateChange(b Bundle, j *admission.Judge, live Live) diag.List {
 		}
 		return c
 	})
-	var findings diag.List
-	for _, o := range b.Objects {
-		if !known(o) {
-			continue
-		}
-		var old map[string]any
-		if live != nil {
-			old = live(o)
-		}
-		if verdict := j.Check(o.Value, old); len(verdict.Violations) > 0 || len(verdict.Pruned) > 0 {
-			findings = append(findings, explain(o, verdict, j, old, shapes())...)
+	// Each object is judged by itself, into a slot of its own.
+	found := make([]diag.List, len(b.Objects))
+	var explaining sync.Mutex
+	var group sync.WaitGroup
+	next := make(chan int)
+	for range min(runtime.GOMAXPROCS(0), len(b.Objects)) {
+		group.Go(func() {
+			for i := range next {
+				o := b.Objects[i]
+				var old map[string]any
+				if live != nil {
+					old = live(o)
+				}
+				verdict := j.Check(o.Value, old)
+				if len(verdict.Violations) == 0 && len(verdict.Pruned) == 0 {
+					continue
+				}
+				// CUE's values aren't safe for concurrent use.
+				explaining.Lock()
+				found[i] = explain(o, verdict, j, old, shapes())
+				explaining.Unlock()
+			}
+		})
+	}
+	for i, o := range b.Objects {
+		if known(o) {
+			next <- i
 		}
 	}
-	return findings.Sorted()
-}
-
-// Check renders a cluster and validates the result, reporting each fault once.
-func Check(fsys fs.FS, cluster string, j *admission.Judge) (Bundle, diag.List) {
-	b, findings := Render(fsys, cluster)
-	return b, Merge(findings, Validate(b, j))
+	close(next)
+	group.Wait()
+	return slices.Concat(found...).Sorted()
 }
 
 func known(o Object) bool {

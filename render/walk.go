@@ -1,0 +1,293 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/errors"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+)
+
+// walker exports one object.
+type walker struct {
+	*evaluator
+	object   Object
+	findings diag.List
+	// size counts the values of the object.
+	size int
+}
+
+// maxObjectValues bounds one object. The API server's store takes 1.5 MiB for an
+// object (etcd's --max-request-bytes), which is fewer values than this.
+const maxObjectValues = 1 << 17
+
+func (w *walker) run(v cue.Value) {
+	value, ok, from := w.value(v, nil)
+	w.object.places[""] = containerPlace(w.placeOf(from))
+	if w.size > maxObjectValues {
+		// Nothing else about it is worth knowing, or affordable.
+		w.object.Value, w.object.broken = map[string]any{}, map[string]bool{"": true}
+		return
+	}
+	if err := v.Validate(cue.Concrete(true)); err != nil {
+		w.remaining(v, err)
+	}
+	w.object.Value, _ = value.(map[string]any)
+	if w.object.Value == nil {
+		w.object.Value = map[string]any{}
+		if ok {
+			w.fail(CodeType, nil, fmt.Sprintf("%s is declared as a %s", w.object.ID(), v.IncompleteKind()),
+				"declare it as an object with the fields of a "+w.object.GVK.Kind)
+		}
+	}
+	w.identify()
+}
+
+// identify fills in what follows from the place where the object is declared.
+func (w *walker) identify() {
+	apiVersion, kind := w.object.GVK.ToAPIVersionAndKind()
+	meta, isStruct := w.object.Value["metadata"].(map[string]any)
+	if !isStruct && w.object.Value["metadata"] == nil {
+		meta = map[string]any{}
+		w.object.Value["metadata"] = meta
+	}
+	set := func(m map[string]any, want string, path ...any) {
+		if m == nil || w.object.broken[pathKey(path)] {
+			return
+		}
+		name := path[len(path)-1].(string)
+		got, exists := m[name]
+		m[name] = want
+		if exists && got != want {
+			w.fail(CodeIdentity, path, fmt.Sprintf("%s is %#v, but it is declared as %s", PathString(path), got, w.object.ID()),
+				fmt.Sprintf("leave it out, or write %q", want))
+		}
+	}
+	set(w.object.Value, apiVersion, "apiVersion")
+	set(w.object.Value, kind, "kind")
+	set(meta, w.object.Name, "metadata", "name")
+}
+
+func (w *walker) fail(code string, path []any, message, help string) {
+	w.findings = append(w.findings, diag.Finding{
+		Code: code, Message: message, Help: help,
+		Pos:    w.object.Position(path...),
+		Object: w.object.ID(),
+		Path:   PathString(path),
+	})
+}
+
+// breakAt notes that the author's value at path couldn't be evaluated.
+func (w *walker) breakAt(path []any) {
+	if w.object.broken == nil {
+		w.object.broken = map[string]bool{}
+	}
+	w.object.broken[pathKey(path)] = true
+}
+
+// value exports v, which stands at path, and notes the places of everything in it.
+// from is what the author wrote it as, if that is known.
+func (w *walker) value(v cue.Value, path []any) (x any, ok bool, from *written) {
+	if w.size++; w.size > maxObjectValues {
+		if w.size == maxObjectValues+1 {
+			w.fail(CodeTooLarge, path[:min(1, len(path))], fmt.Sprintf("%s has more than %d values", w.object.ID(), maxObjectValues),
+				"look for a comprehension, or a struct that refers to itself in several places")
+		}
+		return nil, false, nil
+	}
+	d, _ := v.Default()
+	switch d.IncompleteKind() {
+	case cue.StructKind:
+		return w.structure(v, d, path)
+	case cue.ListKind:
+		return w.list(v, d, path)
+	case cue.BottomKind:
+		// A struct with an erroneous field is itself an error, but can be walked.
+		if fields, err := d.Fields(); err == nil && fields.Next() {
+			return w.structure(v, d, path)
+		}
+		if items, err := d.List(); err == nil && items.Next() {
+			return w.list(v, d, path)
+		}
+	}
+	from = w.sourceOf(v)
+	w.note(path, w.placeOf(from))
+	x, ok = w.leaf(v, d, path)
+	return x, ok, from
+}
+
+// note keeps the place of the value at path, if there is one.
+func (w *walker) note(path []any, at place) {
+	if at.key.IsValid() || at.value.IsValid() {
+		w.object.places[pathKey(path)] = at
+	}
+}
+
+// leaf exports a value without parts.
+func (w *walker) leaf(v, d cue.Value, path []any) (any, bool) {
+	if d.IncompleteKind() == cue.BottomKind {
+		w.breakAt(path)
+		for _, f := range w.leafFindings(v, d.Err(), PathString(path)) {
+			f.Object = w.object.ID()
+			w.findings = append(w.findings, f)
+		}
+		return nil, false
+	}
+	if out, ok := scalar(d); ok {
+		return out, true
+	}
+	w.breakAt(path)
+	if err := d.Validate(cue.Concrete(true)); err != nil && d.IncompleteKind() != cue.BytesKind {
+		what := "the value isn't concrete"
+		if d.Err() != nil {
+			what = oneLine(messageOf(d.Err()))
+		} else if text := oneLine(fmt.Sprint(d)); len(text) <= 60 {
+			what += ": " + text
+		}
+		w.fail(CodeIncomplete, path, what, "give it a value in this cluster's package, or make the field optional with ?")
+		return nil, false
+	}
+	w.fail(CodeType, path, fmt.Sprintf("a %s can't be part of a Kubernetes object", d.IncompleteKind()), "use a string or a number that fits 64 bits")
+	return nil, false
+}
+
+func (w *walker) structure(v, d cue.Value, path []any) (any, bool, *written) {
+	out := map[string]any{}
+	fields, err := d.Fields()
+	if err != nil {
+		w.breakAt(path)
+		w.fail(CodeConflict, path, oneLine(messageOf(err)), defaultHelp(CodeConflict))
+		return nil, false, nil
+	}
+	var parts []*written
+	for fields.Next() && w.size <= maxObjectValues {
+		name := fields.Selector().Unquoted()
+		x, ok, from := w.value(fields.Value(), child(path, name))
+		if ok {
+			out[name] = x
+		}
+		parts = append(parts, from)
+	}
+	return out, true, w.container(v, path, parts)
+}
+
+func (w *walker) list(v, d cue.Value, path []any) (any, bool, *written) {
+	out := []any{}
+	items, err := d.List()
+	if err != nil {
+		w.breakAt(path)
+		w.fail(CodeConflict, path, oneLine(messageOf(err)), defaultHelp(CodeConflict))
+		return nil, false, nil
+	}
+	var parts []*written
+	for i := 0; items.Next() && w.size <= maxObjectValues; i++ {
+		// A broken element stays in its place, so that the others keep theirs.
+		x, _, from := w.value(items.Value(), child(path, i))
+		out = append(out, x)
+		parts = append(parts, from)
+	}
+	return out, true, w.container(v, path, parts)
+}
+
+// container notes the place of a struct or list.
+func (w *walker) container(v cue.Value, path []any, parts []*written) *written {
+	from := w.containerOf(v, path, parts)
+	w.note(path, containerPlace(w.placeOf(from)))
+	return from
+}
+
+// scalar exports a concrete value that is neither a struct nor a list.
+func scalar(v cue.Value) (any, bool) {
+	switch v.Kind() {
+	case cue.NullKind:
+		return nil, true
+	case cue.BoolKind:
+		b, err := v.Bool()
+		return b, err == nil
+	case cue.StringKind:
+		s, err := v.String()
+		return s, err == nil
+	case cue.IntKind:
+		i, err := v.Int64()
+		return i, err == nil
+	case cue.FloatKind, cue.NumberKind:
+		f, err := v.Float64()
+		return f, err == nil
+	}
+	return nil, false
+}
+
+// remaining reports the errors of an object that belong to none of its leaves,
+// such as a field that a definition of the author's own doesn't allow.
+func (w *walker) remaining(v cue.Value, err error) {
+	prefix := len(v.Path().Selectors())
+	for _, e := range errors.Errors(err) {
+		path := elements(e.Path(), prefix)
+		if w.reported(path) {
+			continue
+		}
+		w.breakAt(path)
+		for _, f := range w.tree.cueFindings(e, CodeConflict, "") {
+			f.Object, f.Path = w.object.ID(), PathString(path)
+			if f.Message == "field not allowed" {
+				f.Message, f.Help = notAllowed(f.Path)
+			}
+			if strings.HasSuffix(f.Message, "is required but not present") {
+				f.Code = CodeIncomplete
+			}
+			if at := w.object.KeyPosition(path...); at.IsValid() && !contains(f, at) {
+				f.Related = append([]diag.Related{{Pos: f.Pos, Message: "by this definition"}}, f.Related...)
+				f.Pos = at
+			}
+			w.findings = append(w.findings, f)
+		}
+	}
+}
+
+// contains reports whether the finding already names the position's line.
+func contains(f diag.Finding, at diag.Position) bool {
+	same := func(p diag.Position) bool { return p.File == at.File && p.Line == at.Line }
+	return same(f.Pos) || slices.ContainsFunc(f.Related, func(r diag.Related) bool { return same(r.Pos) })
+}
+
+// reported reports whether a leaf at path, or below it, already has a finding.
+func (w *walker) reported(path []any) bool {
+	key := pathKey(path)
+	for broken := range w.object.broken {
+		if broken == key || strings.HasPrefix(broken, key+"\x1f") || key == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// elements turns the path of a CUE error, whose first skip elements lead to the
+// value that was judged, into a path inside that value.
+func elements(path []string, skip int) []any {
+	if len(path) < skip {
+		return nil
+	}
+	var out []any
+	for _, name := range path[skip:] {
+		if isDigits(name) {
+			i, err := strconv.Atoi(name)
+			if err == nil {
+				out = append(out, i)
+				continue
+			}
+		}
+		if sel := cue.ParsePath(name).Selectors(); len(sel) == 1 && sel[0].LabelType() == cue.StringLabel {
+			name = sel[0].Unquoted()
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+func isDigits(s string) bool {
+	return s != "" && len(s) < 9 && strings.Trim(s, "0123456789") == ""
+}
