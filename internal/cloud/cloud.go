@@ -100,8 +100,10 @@ type Instance struct {
 
 // Provider is a cloud. Every method may be called concurrently.
 type Provider interface {
-	// ResolveClass finds what the class's selectors mean now. It changes nothing
-	// but the instance profile that a role needs.
+	// ResolveClass finds what the class's selectors mean now, and whether a launch
+	// would be let through. It makes what that needs, an instance profile and a
+	// launch template, and nothing else. What a person has to mend is in the status'
+	// conditions; the error is what may pass, and the status is good beside it.
 	ResolveClass(ctx context.Context, class *aws.EC2NodeClass) (aws.EC2NodeClassStatus, error)
 	// InstanceTypes lists what the class can launch, sorted by name. The result
 	// is shared: callers do not change it.

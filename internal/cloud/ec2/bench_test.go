@@ -1,7 +1,12 @@
 package ec2
 
 import (
+	"fmt"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
 )
 
 // BenchmarkInstanceTypes is what each pass of the scheduler pays: nothing while
@@ -57,4 +62,37 @@ func BenchmarkMarket(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkLaunch starts 100 instances at once, each from 60 types in four zones. The
+// simulator's share is in the time; calls counts all that EC2 was asked.
+func BenchmarkLaunch(b *testing.B) {
+	w := newWorld(b)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	w.clock.Advance(2 * time.Minute)
+	all, err := p.InstanceTypes(b.Context(), class)
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, calls := 0, 0
+	for b.Loop() {
+		w.sim.ResetCounters()
+		var wg sync.WaitGroup
+		for range 100 {
+			n++
+			claim := w.claim(fmt.Sprint(n))
+			wg.Go(func() {
+				req := cloud.LaunchRequest{Claim: claim, Class: class, Token: string(claim.UID), Types: all, Labels: claim.Labels}
+				if _, err := p.Launch(b.Context(), req); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, c := range w.sim.Counters() {
+			calls += c.Calls
+		}
+	}
+	b.ReportMetric(float64(calls)/float64(n), "calls/launch")
 }

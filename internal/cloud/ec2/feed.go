@@ -16,7 +16,8 @@ const (
 )
 
 // feed is one large answer that is refreshed while the old one goes on serving. A
-// caller waits only if there is no answer yet.
+// caller waits for the first load alone; if that fails, callers get its error at once
+// while further loads are tried behind their backs.
 type feed[T any] struct {
 	clock clock.PassiveClock
 	every time.Duration
@@ -43,7 +44,7 @@ func (f *feed[T]) get(ctx context.Context) (T, uint64, error) {
 	if version > 0 {
 		return value, version, nil
 	}
-	if flight == nil {
+	if err != nil {
 		return value, 0, err
 	}
 	select {

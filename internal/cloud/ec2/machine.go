@@ -17,7 +17,7 @@ type machine struct {
 	arch         string // Kubernetes' name
 	vcpus        int64
 	memoryMiB    int64
-	hypervisor   string
+	hypervisor   string // empty on bare metal
 	bareMetal    bool
 	manufacturer string
 	clockMHz     int64
@@ -79,9 +79,6 @@ func machineOf(t ec2types.InstanceTypeInfo) (machine, bool) {
 		enclaves:             t.NitroEnclavesSupport == ec2types.NitroEnclavesSupportSupported,
 		nestedVirtualization: slices.Contains(t.ProcessorInfo.SupportedFeatures, ec2types.SupportedAdditionalProcessorFeatureNestedVirtualization),
 		trackingConfigurable: t.Hypervisor == ec2types.InstanceTypeHypervisorNitro || deref(t.BareMetal),
-	}
-	if m.hypervisor == "" && m.bareMetal {
-		m.hypervisor = "baremetal"
 	}
 	if e := t.EbsInfo; e != nil && e.EbsOptimizedInfo != nil && e.EbsOptimizedSupport == ec2types.EbsOptimizedSupportDefault {
 		m.ebsMbps = int64(deref(e.EbsOptimizedInfo.MaximumBandwidthInMbps))
@@ -156,12 +153,6 @@ func (m *machine) complete(c *catalogue.Catalogue) {
 	if m.clockMHz == 0 {
 		m.clockMHz = int64(t.ClockMHz)
 	}
-}
-
-// exotic says whether the type has what a pod has to ask for to want it, or can't
-// be had in minutes: bare metal and accelerators.
-func (m *machine) exotic() bool {
-	return m.bareMetal || m.gpu.count > 0 || m.accelerator.count > 0
 }
 
 // kubeArch is Kubernetes' name of EC2's architecture, or "" if it has none.

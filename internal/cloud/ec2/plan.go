@@ -22,6 +22,8 @@ type candidate struct {
 	zone        string
 	microUSD    int64
 	reservation string
+	// exotic types have what pods have to ask for: bare metal, accelerators.
+	exotic bool
 }
 
 // fleetPlan is what one CreateFleet asks for.
@@ -42,11 +44,13 @@ func planFleet(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, types []clou
 	var reserved, blocks, spot, onDemand []candidate
 	for i := range types {
 		t := &types[i]
+		exotic := t.Labels[aws.LabelInstanceGPUCount] != "" || t.Labels[aws.LabelInstanceAcceleratorCount] != "" ||
+			strings.HasPrefix(t.Labels[aws.LabelInstanceSize], "metal")
 		for _, o := range t.Offerings {
 			if !o.Available || short.out(o.CapacityType, t.Name, o.Zone, o.ReservationID) {
 				continue
 			}
-			c := candidate{t, o.Zone, o.MicroUSD, o.ReservationID}
+			c := candidate{t, o.Zone, o.MicroUSD, o.ReservationID, exotic}
 			switch o.CapacityType {
 			case cloud.Spot:
 				spot = append(spot, c)
@@ -94,17 +98,12 @@ func asksForVariety(claim *karpenter.NodeClaim) bool {
 	})
 }
 
-// plainOnly drops bare metal and accelerators, unless nothing else is left.
+// plainOnly drops exotic types, unless nothing else is left.
 func plainOnly(list []candidate) []candidate {
-	plain := slices.DeleteFunc(slices.Clone(list), func(c candidate) bool {
-		l := c.instance.Labels
-		return l[aws.LabelInstanceGPUCount] != "" || l[aws.LabelInstanceAcceleratorCount] != "" ||
-			strings.HasPrefix(l[aws.LabelInstanceSize], "metal")
-	})
-	if len(plain) == 0 {
+	if !slices.ContainsFunc(list, func(c candidate) bool { return !c.exotic }) {
 		return list
 	}
-	return plain
+	return slices.DeleteFunc(list, func(c candidate) bool { return c.exotic })
 }
 
 // cheapestTypes keeps the offerings of the cheapest types.

@@ -94,6 +94,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
+var _ cloud.Provider = (*Provider)(nil)
+
 // Provider is Amazon EC2. Every method may be called concurrently.
 type Provider struct {
 	cfg     Config

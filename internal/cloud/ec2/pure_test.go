@@ -360,6 +360,10 @@ func TestFeedServesTheOldWhileItRefreshes(t *testing.T) {
 		}
 		fail = false
 		clk.SetTime(time.Unix(5, 0))
+		if _, v, err := f.get(t.Context()); v != 0 || err == nil {
+			t.Errorf("a caller waited for a load that failed before: version %d, %v", v, err)
+		}
+		time.Sleep(2 * time.Second)
 		if got, v, err := f.get(t.Context()); got != 2 || v != 1 || err != nil {
 			t.Errorf("got %d, version %d, %v", got, v, err)
 		}
