@@ -70,10 +70,23 @@ const previewTries = 3
 // Preview says what Apply would do. Its error is an *InvalidError if the API
 // server refuses the object and a *NoKindError if it doesn't know the kind.
 func (a *Applier) Preview(ctx context.Context, obj *unstructured.Unstructured) (Preview, error) {
+	return a.preview(ctx, obj, true)
+}
+
+// Look is Preview for an object that ought to exist. If it doesn't, nobody is
+// asked what creating it would make of it, and Want is nil.
+func (a *Applier) Look(ctx context.Context, obj *unstructured.Unstructured) (Preview, error) {
+	return a.preview(ctx, obj, false)
+}
+
+func (a *Applier) preview(ctx context.Context, obj *unstructured.Unstructured, create bool) (Preview, error) {
 	for try := 1; ; try++ {
 		live, err := a.Live(ctx, obj)
 		if err != nil {
 			return Preview{}, err
+		}
+		if live == nil && !create {
+			return Preview{Writes: true}, nil
 		}
 		want, err := a.apply(ctx, obj, client.DryRunAll)
 		if err != nil {

@@ -5,11 +5,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/testkit"
@@ -41,6 +43,7 @@ spec:
 // TestApplier runs against a real API server.
 func TestApplier(t *testing.T) {
 	env := testkit.Sandbox(t)
+	ctrllog.SetLogger(logr.Discard())
 	c := testkit.Client(t, env.REST)
 	testkit.InstallCRDs(t, c)
 	ctx := t.Context()

@@ -1,11 +1,13 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/kube"
@@ -19,6 +21,8 @@ type pending struct {
 	declared
 	// writes and creates say what applying it will do.
 	writes, creates bool
+	// state identifies the object as it is once applied.
+	state string
 }
 
 // guard refuses a commit that declares what another source has, or that would
@@ -98,7 +102,6 @@ func maxDeletes(src *coppice.NodeSource) int {
 func (p *pass) preview(ctx context.Context) error {
 	ctx, cancel := p.timeout(ctx)
 	defer cancel()
-	var refused diag.List
 	p.todo = nil
 	for _, o := range p.memory.head.objects {
 		// What Git says hasn't changed, so it is not applied again: what somebody
@@ -106,24 +109,53 @@ func (p *pass) preview(ctx context.Context) error {
 		if old, ok := kube.Find(p.entries(), o.entry.ID); ok && old.Digest == o.entry.Digest {
 			continue
 		}
-		look, err := p.applier.Preview(ctx, o.object)
+		p.todo = append(p.todo, pending{declared: o})
+	}
+	refused := make([]diag.List, len(p.todo))
+	err := each(len(p.todo), func(i int) error {
+		t := &p.todo[i]
+		look, err := p.applier.Preview(ctx, t.object)
 		var invalid *kube.InvalidError
-		if errors.As(err, &invalid) {
-			refused = append(refused, located(o.Object, invalid)...)
-			continue
-		}
-		if err != nil {
+		switch {
+		case errors.As(err, &invalid):
+			refused[i] = located(t.Object, invalid)
+			return nil
+		case err != nil:
 			return kubeFailure(reasonApply, err)
+		case look.Live != nil && look.Live.GetDeletionTimestamp() != nil:
+			return waiting(reasonTerminating, terminatingDelay, fmt.Errorf("%s is being deleted; it is applied again once it is gone", t.ID()))
 		}
-		if look.Live != nil && look.Live.GetDeletionTimestamp() != nil {
-			return waiting(reasonTerminating, terminatingDelay, fmt.Errorf("%s is being deleted; it is applied again once it is gone", o.ID()))
+		t.writes, t.creates = look.Writes, look.Live == nil
+		if !look.Writes {
+			t.state = stateOf(look.Live)
 		}
-		p.todo = append(p.todo, pending{declared: o, writes: look.Writes, creates: look.Live == nil})
+		return nil
+	})
+	if all := slices.Concat(refused...); len(all) > 0 {
+		return p.refuse(all.Sorted())
 	}
-	if len(refused) > 0 {
-		return p.refuse(refused.Sorted())
+	return err
+}
+
+// parallel is how many requests of one pass are under way at a time: enough to
+// hide the latency of an API server, few enough for its fair queues.
+const parallel = 8
+
+// each calls fn with 0 to n-1, several at a time, and returns the error of the
+// lowest of those that failed.
+func each(n int, fn func(int) error) error {
+	errs := make([]error, n)
+	slots := make(chan struct{}, parallel)
+	var wg sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = fn(i)
+		})
 	}
-	return nil
+	wg.Wait()
+	return cmp.Or(errs...)
 }
 
 // located gives what the API server says the author's position.
@@ -166,12 +198,15 @@ func (p *pass) apply(ctx context.Context) error {
 	var lost []plan.Difference
 	for _, t := range p.todo {
 		if t.writes {
-			if _, err := p.applier.Apply(ctx, t.object); err != nil {
+			live, err := p.applier.Apply(ctx, t.object)
+			if err != nil {
 				return kubeFailure(reasonApply, err)
 			}
+			t.state = stateOf(live)
 			lost = append(lost, p.differencesOf(t.Object)...)
 		}
-		delete(p.memory.objects, t.entry.ID)
+		// It is as Git has it, so the part drift need not look.
+		p.memory.objects[t.entry.ID] = seen{state: t.state, digest: t.entry.Digest}
 		p.setEntries(kube.Merge(p.entries(), []coppice.InventoryEntry{t.entry}))
 	}
 	if len(lost) > 0 {

@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 
@@ -81,30 +80,33 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 // compare looks at every object of the commit that was applied as the commit has
 // it. An object that looks as it did before isn't read again.
 func (p *pass) compare(ctx context.Context, base evaluated) ([]plan.Difference, error) {
-	var out []plan.Difference
-	var errs []error
-	for _, o := range base.objects {
-		entry := o.entry
-		if applied, ok := kube.Find(p.entries(), entry.ID); !ok || applied.Digest != entry.Digest {
-			continue
+	found := make([]seen, len(base.objects))
+	err := each(len(base.objects), func(i int) error {
+		o := base.objects[i]
+		if applied, ok := kube.Find(p.entries(), o.entry.ID); !ok || applied.Digest != o.entry.Digest {
+			return nil
 		}
 		state, err := p.state(ctx, o.object)
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return err
 		}
-		known, ok := p.memory.objects[entry.ID]
-		if !ok || known.state != state || known.digest != entry.Digest {
+		known, ok := p.memory.objects[o.entry.ID]
+		if !ok || known.state != state || known.digest != o.entry.Digest {
 			if known, err = p.look(ctx, o); err != nil {
-				errs = append(errs, err)
-				continue
+				return err
 			}
-			known.digest = entry.Digest
-			p.memory.objects[entry.ID] = known
 		}
-		out = append(out, known.diffs...)
+		found[i] = known
+		return nil
+	})
+	var out []plan.Difference
+	for i, f := range found {
+		if f.digest != "" {
+			p.memory.objects[base.objects[i].entry.ID] = f
+			out = append(out, f.diffs...)
+		}
 	}
-	return out, errors.Join(errs...)
+	return out, err
 }
 
 // state identifies what the watch last showed of an object: its generation, which
@@ -140,21 +142,15 @@ func stateOf(o client.Object) string {
 
 // look reads an object and compares it with what Git holds.
 func (p *pass) look(ctx context.Context, o declared) (seen, error) {
-	observed := plan.Observed{ID: planID(o.Object), File: p.file(o.Object), Git: o.Value}
-	live, err := p.applier.Live(ctx, o.object)
+	now, err := p.applier.Look(ctx, o.object)
 	if err != nil {
 		return seen{}, err
 	}
-	out := seen{}
-	if live != nil {
-		look, err := p.applier.Preview(ctx, o.object)
-		if err != nil {
-			return seen{}, err
-		}
-		if look.Live != nil {
-			observed.Live, observed.Want = look.Live.Object, look.Want.Object
-			out.state = stateOf(look.Live)
-		}
+	observed := plan.Observed{ID: planID(o.Object), File: p.file(o.Object), Git: o.Value}
+	out := seen{digest: o.entry.Digest}
+	if now.Live != nil {
+		observed.Live, observed.Want = now.Live.Object, now.Want.Object
+		out.state = stateOf(now.Live)
 	}
 	out.diffs = plan.Drift([]plan.Observed{observed})
 	return out, nil

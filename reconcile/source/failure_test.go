@@ -7,10 +7,14 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/object"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -76,6 +80,90 @@ func testAccess(t *testing.T, w *world) {
 	}
 	p.spec(func(s *coppice.NodeSource) { s.Spec.Path = "" })
 	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+}
+
+// testHostile: a link in the tree stalls the source with its name, wherever it
+// leads, and a folder without one can still be read.
+func testHostile(t *testing.T, w *world) {
+	p := w.place(t, "hostile", func(s *coppice.NodeSource) { s.Spec.Path = "fleet" })
+	files := map[string]string{}
+	for name, text := range p.tree(map[string]int{"a": 1}) {
+		files["fleet/"+name] = text
+	}
+	p.commit(files)
+	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+
+	link := func(at string) {
+		t.Helper()
+		repo := p.repo()
+		head, err := repo.Head()
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent, err := repo.CommitObject(head.Hash())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, err := parent.Tree()
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := repo.Storer
+		save := func(o interface {
+			Encode(plumbing.EncodedObject) error
+		}) plumbing.Hash {
+			obj := store.NewEncodedObject()
+			if err := o.Encode(obj); err != nil {
+				t.Fatal(err)
+			}
+			hash, err := store.SetEncodedObject(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return hash
+		}
+		blob := store.NewEncodedObject()
+		blob.SetType(plumbing.BlobObject)
+		content, err := blob.Writer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := content.Write([]byte("/etc/passwd")); err != nil {
+			t.Fatal(err)
+		}
+		target, err := store.SetEncodedObject(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries := slices.Clone(tree.Entries)
+		entry := object.TreeEntry{Name: "z.cue", Mode: filemode.Symlink, Hash: target}
+		if at == "" {
+			entries = append(entries, entry)
+		} else {
+			sub, err := tree.Tree(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(entries, func(e object.TreeEntry) bool { return e.Name == at })
+			entries[i].Hash = save(&object.Tree{Entries: append(slices.Clone(sub.Entries), entry)})
+		}
+		who := object.Signature{Name: "Eve", Email: "eve@example.com", When: p.clock.Now()}
+		hash := save(&object.Commit{Author: who, Committer: who, Message: "link\n", TreeHash: save(&object.Tree{Entries: entries}), ParentHashes: []plumbing.Hash{head.Hash()}})
+		if err := store.SetReference(plumbing.NewHashReference("refs/heads/main", hash)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("")
+	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+	link("fleet")
+	src := p.pass()
+	c := want(t, src, conditionStalled, metav1.ConditionTrue, reasonRepository)
+	if !strings.Contains(c.Message, `"fleet/z.cue" (symbolic link)`) {
+		t.Error(c.Message)
+	}
+	if p.cpu("a") != "1" {
+		t.Errorf("a has %s", p.cpu("a"))
+	}
 }
 
 // testOutage: a server that is away is nobody's business until the third time,

@@ -36,6 +36,7 @@ func TestSource(t *testing.T) {
 		"refused":       testRefusedByServer,
 		"adopt":         testAdopt,
 		"access":        testAccess,
+		"hostile":       testHostile,
 		"outage":        testOutage,
 		"reportfailure": testReportFailure,
 		"suspend":       testSuspend,
