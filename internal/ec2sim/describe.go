@@ -192,8 +192,9 @@ func (s *Server) writeInstance(x *xmlWriter, i *instance) {
 	x.str("privateDnsName", dns)
 	x.str("dnsName", "")
 	if i.reason != "" {
-		x.str("reason", "User initiated ("+i.ended.UTC().Format("2006-01-02 15:04:05")+" GMT)")
-		x.in("stateReason", func() { x.str("code", i.reason); x.str("message", i.reason) })
+		why := reasonText(i.reason)
+		x.str("reason", why+" ("+i.ended.UTC().Format("2006-01-02 15:04:05")+" GMT)")
+		x.in("stateReason", func() { x.str("code", i.reason); x.str("message", i.reason+": "+why) })
 	}
 	x.opt("keyName", i.spec.keyName)
 	x.int("amiLaunchIndex", int64(i.launchIndex))
@@ -275,6 +276,17 @@ func (s *Server) writeInstance(x *xmlWriter, i *instance) {
 	x.str("platformDetails", "Linux/UNIX")
 	x.str("usageOperation", "RunInstances")
 	x.time("usageOperationUpdateTime", i.launched)
+}
+
+// reasonText says in words why an instance ended.
+func reasonText(code string) string {
+	switch code {
+	case "Client.UserInitiatedShutdown":
+		return "User initiated shutdown"
+	case "Server.SpotInstanceTermination":
+		return "Spot instance termination"
+	}
+	return "Internal error on launch or of the hardware"
 }
 
 func (s *Server) writeGroups(x *xmlWriter, i *instance) {

@@ -359,6 +359,33 @@ func TestSpotPricesMove(t *testing.T) {
 			t.Errorf("%s in %s: $%s at %v, on demand %d", p.InstanceType, *p.AvailabilityZone, *p.SpotPrice, p.Timestamp, limit.OnDemand)
 		}
 	}
+	// Each pool has one price now, on all pages together.
+	seen, pages := map[string]int{}, 0
+	for token := aws.String(""); ; pages++ {
+		out := must(w.ec2.DescribeSpotPriceHistory(t.Context(), &ec2.DescribeSpotPriceHistoryInput{
+			StartTime: aws.Time(began), MaxResults: aws.Int32(700), NextToken: token,
+		}))(t)
+		for _, p := range out.SpotPriceHistory {
+			seen[fmt.Sprint(p.InstanceType, *p.AvailabilityZone, p.ProductDescription)]++
+		}
+		if token = out.NextToken; aws.ToString(token) == "" {
+			break
+		}
+	}
+	want := 0
+	for _, typ := range catalogue.Get().Types() {
+		if p, _ := catalogue.Get().Price(typ.Name, "us-west-2"); p.Spot > 0 {
+			want += 2 * len(catalogue.Get().SoldIn(typ.Name, "us-west-2"))
+		}
+	}
+	for pool, n := range seen {
+		if n != 1 {
+			t.Errorf("%d prices of %s now", n, pool)
+		}
+	}
+	if len(seen) != want || pages < want/700 {
+		t.Errorf("%d pools on %d pages, want %d", len(seen), pages, want)
+	}
 	// The present price is what an instance costs.
 	w.template("nodes")
 	id := w.launch(w.fleetInput("nodes", spot, 1, offer{"m5.large", "us-west-2a"}))[0]

@@ -117,11 +117,10 @@ func page[T any](p *params, items []T, key func(T) string, least, most int) ([]T
 // cut is page without the checks; a max of 0 is no limit.
 func cut[T any](items []T, key func(T) string, token string, max int) ([]T, string, error) {
 	if token != "" {
-		last, err := base64.RawURLEncoding.DecodeString(token)
-		if err != nil || !strings.HasPrefix(string(last), "after:") {
-			return nil, "", fail("InvalidPaginationToken", "The pagination token is invalid.")
+		after, err := lastKey(token)
+		if err != nil {
+			return nil, "", err
 		}
-		after := strings.TrimPrefix(string(last), "after:")
 		from := 0
 		for from < len(items) && key(items[from]) <= after {
 			from++
@@ -133,6 +132,19 @@ func cut[T any](items []T, key func(T) string, token string, max int) ([]T, stri
 	}
 	items = items[:max]
 	return items, base64.RawURLEncoding.EncodeToString([]byte("after:" + key(items[max-1]))), nil
+}
+
+// lastKey takes the key out of a page token, "" out of none.
+func lastKey(token string) (string, error) {
+	if token == "" {
+		return "", nil
+	}
+	last, err := base64.RawURLEncoding.DecodeString(token)
+	key, ok := strings.CutPrefix(string(last), "after:")
+	if err != nil || !ok {
+		return "", fail("InvalidPaginationToken", "The pagination token is invalid.")
+	}
+	return key, nil
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"path"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 )
 
@@ -38,10 +38,8 @@ func (s *Server) spotPrice(typeName string, z zone, at time.Time) int64 {
 	if !ok || p.Spot == 0 || !s.soldIn(typeName, z) {
 		return 0
 	}
-	low, high := float64(p.SpotMin), float64(p.SpotMax)
-	level := low + (high-low)*s.fraction("level", typeName, z.id)
-	step := at.UnixNano() / int64(spotStep)
-	price := level * (1 + 0.06*s.wander(step, typeName, z.id))
+	walk := s.walk(typeName, z)
+	price := (float64(p.SpotMin) + float64(p.SpotMax-p.SpotMin)*walk.level) * (1 + 0.06*walk.at(at.UnixNano()/int64(spotStep)))
 	for _, m := range s.moves {
 		ends := !m.until.IsZero() && !at.Before(m.until)
 		if !at.Before(m.from) && !ends && m.match.is(typeName, z, Spot) {
@@ -57,13 +55,35 @@ func (s *Server) spotPrice(typeName string, z zone, at time.Time) int64 {
 	return micro
 }
 
-// wander is a smooth random walk in [-1,1]: three waves whose periods (about 5,
-// 17 and 61 hours) share no multiple and whose phases belong to the pool.
-func (s *Server) wander(step int64, names ...string) float64 {
+// walk is how a pool's spot price moves: its place between the lowest and the
+// highest price, and a smooth random walk around that.
+type walk struct {
+	level  float64
+	phases [3]float64
+}
+
+// walkPeriods are in steps of spotStep, about 5, 17 and 61 hours. They share no
+// factor, so the walk does not repeat within months.
+func walkPeriods() [3]float64 { return [3]float64{31, 103, 367} }
+
+func (s *Server) walk(typeName string, z zone) walk {
+	key := poolKey{typeName: typeName, zone: z.id}
+	w, ok := s.walks[key]
+	if !ok {
+		w.level = s.fraction("level", typeName, z.id)
+		for i := range w.phases {
+			w.phases[i] = s.fraction("phase", typeName, z.id, strconv.Itoa(i))
+		}
+		s.walks[key] = w
+	}
+	return w
+}
+
+// at is the walk at a step, in [-1,1].
+func (w walk) at(step int64) float64 {
 	sum := 0.0
-	for i, period := range []float64{31, 103, 367} {
-		phase := s.fraction(append(names, fmt.Sprint("phase", i))...)
-		sum += math.Sin(2 * math.Pi * (float64(step)/period + phase))
+	for i, period := range walkPeriods() {
+		sum += math.Sin(2 * math.Pi * (float64(step)/period + w.phases[i]))
 	}
 	return sum / 3
 }
@@ -101,142 +121,6 @@ func (s *Server) cost(i *instance) int64 {
 
 // formatUSD writes millionths of a dollar as EC2 writes a spot price.
 func formatUSD(micro int64) string { return fmt.Sprintf("%d.%06d", micro/1e6, micro%1e6) }
-
-type spotRecord struct {
-	typeName, product string
-	zone              zone
-	micro             int64
-	at                time.Time
-}
-
-// spotProducts are the descriptions under which Linux prices are listed.
-func spotProducts() []string { return []string{"Linux/UNIX", "Linux/UNIX (Amazon VPC)"} }
-
-// describeSpotPriceHistory lists, for each type and zone, the price in force at
-// StartTime and every change up to EndTime, the newest first.
-func (s *Server) describeSpotPriceHistory(c *call) error {
-	if err := c.dryRun(); err != nil {
-		return err
-	}
-	now := s.clock.Now()
-	start, err := c.p.time("StartTime")
-	if err != nil {
-		return err
-	}
-	end, err := c.p.time("EndTime")
-	if err != nil {
-		return err
-	}
-	if end.IsZero() || end.After(now) {
-		end = now
-	}
-	// History reaches back 90 days, and by default all of it is meant; one day
-	// is as much as a page can usefully hold here.
-	if start.IsZero() {
-		start = end.Add(-24 * time.Hour)
-	}
-	if oldest := now.AddDate(0, 0, -90); start.Before(oldest) {
-		start = oldest
-	}
-	if start.After(end) {
-		start = end
-	}
-	products := c.p.strs("ProductDescription")
-	if len(products) == 0 {
-		products = spotProducts()
-	}
-	names := c.p.strs("InstanceType")
-	zoneName := c.p.str("AvailabilityZone")
-	filters := parseFilters(c.p)
-	var found []spotRecord
-	for _, t := range s.cat.Types() {
-		if len(names) > 0 && !slices.Contains(names, t.Name) {
-			continue
-		}
-		for _, z := range s.net.zones {
-			if zoneName != "" && zoneName != z.name || !s.soldIn(t.Name, z) {
-				continue
-			}
-			for _, product := range spotProducts() {
-				if slices.Contains(products, product) {
-					found = append(found, s.history(t.Name, z, product, start, end)...)
-				}
-			}
-		}
-	}
-	kept := found[:0]
-	for _, r := range found {
-		ok, err := passes(filters, nil, func(name string) ([]string, bool) {
-			switch name {
-			case "availability-zone":
-				return []string{r.zone.name}, true
-			case "instance-type":
-				return []string{r.typeName}, true
-			case "product-description":
-				return []string{r.product}, true
-			case "spot-price":
-				return []string{formatUSD(r.micro)}, true
-			}
-			return nil, false
-		})
-		if err != nil {
-			return err
-		}
-		if ok {
-			kept = append(kept, r)
-		}
-	}
-	shown, next, err := page(c.p, kept, spotRecord.key, 1, 10000)
-	if err != nil {
-		return err
-	}
-	c.x.in("spotPriceHistorySet", func() {
-		each(&c.x, "item", shown, func(r spotRecord) {
-			c.x.str("instanceType", r.typeName)
-			c.x.str("productDescription", r.product)
-			c.x.str("spotPrice", formatUSD(r.micro))
-			c.x.time("timestamp", r.at)
-			c.x.str("availabilityZone", r.zone.name)
-			c.x.str("availabilityZoneId", r.zone.id)
-		})
-	})
-	// EC2 sends an empty token on the last page of this list.
-	c.x.str("nextToken", next)
-	return nil
-}
-
-// key orders records by type, zone and product, then from new to old.
-func (r spotRecord) key() string {
-	return fmt.Sprintf("%s %s %s %019d", r.typeName, r.zone.name, r.product, math.MaxInt64-r.at.UnixNano())
-}
-
-// history returns the price at start, dated when it began as far as an hour
-// back, and the changes until end.
-func (s *Server) history(typeName string, z zone, product string, start, end time.Time) []spotRecord {
-	price := s.spotPrice(typeName, z, start)
-	if price == 0 {
-		return nil
-	}
-	began := start.Truncate(spotStep)
-	for i := 0; i < 6 && s.spotPrice(typeName, z, began.Add(-time.Nanosecond)) == price; i++ {
-		began = began.Add(-spotStep)
-	}
-	records := []spotRecord{{typeName, product, z, price, began}}
-	for t := start.Truncate(spotStep).Add(spotStep); !t.After(end); t = t.Add(spotStep) {
-		if now := s.spotPrice(typeName, z, t); now != price {
-			price = now
-			records = append(records, spotRecord{typeName, product, z, price, t})
-		}
-	}
-	// A move in the middle of a step shows from its own time on.
-	for _, m := range s.moves {
-		if m.from.After(start) && !m.from.After(end) && m.match.is(typeName, z, Spot) {
-			records = append(records, spotRecord{typeName, product, z, s.spotPrice(typeName, z, m.from), m.from})
-		}
-	}
-	slices.SortStableFunc(records, func(a, b spotRecord) int { return strings.Compare(a.key(), b.key()) })
-	return slices.CompactFunc(records, func(a, b spotRecord) bool { return a.at.Equal(b.at) })
-}
 
 // Match selects capacity pools. Empty fields match everything; Types are names
 // or patterns as in m5.* (path.Match), Zones are zone names or IDs, and

@@ -102,6 +102,7 @@ type Server struct {
 	tokens       map[string]tokenResult
 	pools        map[poolKey]*pool
 	moves        []priceMove
+	walks        map[poolKey]walk
 	shortages    []shortage
 	outages      map[string]bool // zone names
 	profiles     map[string]*profile
@@ -150,6 +151,7 @@ func New(cfg Config) (*Server, error) {
 		tags:         map[string]map[string]string{},
 		tokens:       map[string]tokenResult{},
 		pools:        map[poolKey]*pool{},
+		walks:        map[poolKey]walk{},
 		outages:      map[string]bool{},
 		profiles:     map[string]*profile{},
 		queues:       map[string]*queue{},
