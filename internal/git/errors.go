@@ -29,8 +29,8 @@ var (
 	ErrNotFound = errors.New("there is no such repository, or these credentials may not see it")
 	// ErrRef: the repository has no such branch, tag or commit.
 	ErrRef = errors.New("the repository has no such branch, tag or commit")
-	// ErrTooLarge: the commit exceeds a limit.
-	ErrTooLarge = errors.New("the commit is too large to read")
+	// ErrTooLarge: the commit, or the list of refs, exceeds a limit.
+	ErrTooLarge = errors.New("too large to read")
 	// ErrTree: the tree holds what is refused.
 	ErrTree = errors.New("the tree holds entries that are refused")
 	// ErrRejected: the server took the commit and said no, as a protected
@@ -109,6 +109,10 @@ func (r Remote) failKind(op string, kind error, detail string) error {
 // explain returns what a cause says, without what an Error says itself (what was
 // tried, and where) and without what changes from one try to the next.
 func explain(cause error) string {
+	if errors.Is(cause, errLimit) {
+		_, detail, _ := strings.Cut(cause.Error(), errLimit.Error()+": ")
+		return detail
+	}
 	var unexpected *plumbing.UnexpectedError
 	if errors.As(cause, &unexpected) {
 		cause = unexpected.Err

@@ -1,6 +1,7 @@
 package git
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing/format/pktline"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -232,6 +234,9 @@ func TestLimits(t *testing.T) {
 			if !errors.Is(err, tc.kind) {
 				t.Errorf("%s: error is %v, want %v", tc.why, err, tc.kind)
 			}
+			if tc.kind != nil {
+				t.Log(err)
+			}
 			var e *Error
 			if tc.kind != nil && (!errors.As(err, &e) || !e.Permanent()) {
 				t.Errorf("%v is not permanent", err)
@@ -294,6 +299,34 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEndlessRefs: a server that never stops listing refs is not listened to for
+// ever.
+func TestEndlessRefs(t *testing.T) {
+	var first, line bytes.Buffer
+	hash := strings.Repeat("1", 40)
+	if err := errors.Join(
+		pktline.NewEncoder(&first).Encodef("%s refs/heads/a\x00symref=HEAD:refs/heads/a agent=x\n", hash),
+		pktline.NewEncoder(&line).Encodef("%s refs/heads/b\n", hash),
+	); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+		_, _ = w.Write([]byte("001e# service=git-upload-pack\n0000" + first.String()))
+		for {
+			if _, err := w.Write(bytes.Repeat(line.Bytes(), 1000)); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(srv.Close)
+	_, err := Remote{URL: srv.URL + "/x.git"}.Head(t.Context(), Ref{Branch: "main"})
+	if !errors.Is(err, ErrTooLarge) {
+		t.Errorf("error is %v, want ErrTooLarge", err)
+	}
+	t.Log(err)
 }
 
 // noSecrets fails if an error, printed in any way, holds the password.

@@ -92,19 +92,19 @@ func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method == http.MethodGet {
 		limit = t.get
 	}
-	res.Body = &boundedBody{ReadCloser: res.Body, left: limit}
+	res.Body = &boundedBody{ReadCloser: res.Body, limit: limit, left: limit}
 	return res, nil
 }
 
 type boundedBody struct {
 	io.ReadCloser
-	left int64
+	limit, left int64
 }
 
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left <= 0 {
-		return 0, fmt.Errorf("%w: the server sent more than is read", errLimit)
+		return 0, fmt.Errorf("%w: the server sent more than %d bytes", errLimit, b.limit)
 	}
 	if int64(len(p)) > b.left {
 		p = p[:b.left]

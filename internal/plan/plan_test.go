@@ -207,3 +207,17 @@ func TestPathString(t *testing.T) {
 		}
 	}
 }
+
+// TestQuote: whatever a name holds, a report reads back as it, on one line.
+func TestQuote(t *testing.T) {
+	for _, s := range []string{
+		"", "a", "a/b.c", "NodePool/general", "on", "Yes", "null", "true", "1", "1.5", "0x10", "-", "- a", "a: b", "a #b", "#a", "a\nb",
+		"[a]", "{a}", "&a", "*a", "!a", "|", ">", "%a", "@a", "`a`", "'a'", "\"a\"", "a\tb", "ä", "\u2028", "a\\b", "spec[0].x", "~", "=", "2026-11-30",
+	} {
+		line := "x: " + quote(s) + "\n"
+		var out map[string]any
+		if err := yaml.Unmarshal([]byte(line), &out); err != nil || out["x"] != s || strings.Count(line, "\n") != 1 {
+			t.Errorf("%q is written as %s and read as %v, %v", s, line, out["x"], err)
+		}
+	}
+}

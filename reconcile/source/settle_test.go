@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
@@ -189,5 +190,37 @@ func TestManyFindings(t *testing.T) {
 	long := diag.List{{Message: strings.Repeat("ä", 5000), Pos: diag.Position{File: "a.cue", Line: 1}}}
 	if text := p.refuse(long).Error(); len(text) > messageBytes || !strings.HasSuffix(text, "…") {
 		t.Errorf("%d bytes", len(text))
+	}
+}
+
+// TestHush: whatever a message repeats of user data stays in the pass.
+func TestHush(t *testing.T) {
+	const script = "#!/bin/sh\nexport TOKEN=\"s3cr3t\"\n"
+	object := render.Object{Name: "a", Value: map[string]any{"spec": map[string]any{"userData": script}}}
+	object.GVK.Kind = "EC2NodeClass"
+	for name, text := range map[string]string{
+		"as it is":  "bad: " + script,
+		"quoted":    fmt.Sprintf("Invalid value: %q: too long", script),
+		"as JSON":   `Invalid value: "#!/bin/sh\nexport TOKEN=\"s3cr3t\"\n": too long`,
+		"in a line": "bad: " + strings.Join(strings.Fields(script), " "),
+	} {
+		p := &pass{read: &coppice.NodeSource{}, src: &coppice.NodeSource{}, memory: &memory{head: evaluated{objects: []declared{{Object: object}}}}}
+		p.result.change = terminally(reasonInvalid, errors.New(text))
+		p.result.drift = kubeFailure(reasonDriftCheck, errors.New(text))
+		p.warn(reasonInvalid, "", "%s", text)
+		p.hush()
+		for _, got := range []string{p.result.change.Error(), p.result.drift.Error(), p.notes[0].text} {
+			if strings.Contains(got, "s3cr3t") || !strings.Contains(got, "***") {
+				t.Errorf("%s: %s", name, got)
+			}
+		}
+		if f := classified(p.result.change, ""); f.class != terminal || f.reason != reasonInvalid {
+			t.Errorf("%s: the class is lost: %+v", name, f)
+		}
+	}
+	p := &pass{read: &coppice.NodeSource{}, src: &coppice.NodeSource{}}
+	got := p.line(diag.Finding{Path: "spec.userData", Message: `conflicting values "TOKEN=s3cr3t" and 3`})
+	if got != "conflicting values *** and 3" {
+		t.Error(got)
 	}
 }

@@ -159,6 +159,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		p.result.drift = p.drift(ctx)
 		p.result.report = p.report(ctx)
 	}
+	p.hush()
 	now := r.clock.Now()
 	poll := p.memory.nextPoll.Sub(now)
 	if poll <= 0 {

@@ -95,7 +95,7 @@ func (p *pass) line(f diag.Finding) string {
 	if f.Object != "" {
 		b.WriteString(f.Object + ": ")
 	}
-	b.WriteString(f.Message)
+	b.WriteString(unquoted(f.Path, f.Message))
 	if f.Help != "" {
 		b.WriteString(" (" + f.Help + ")")
 	}
