@@ -35,7 +35,7 @@ type shortage struct {
 func (s *Server) capacity(k poolKey) int {
 	t, ok := s.cat.Type(k.typeName)
 	z, inZone := s.net.zone(k.zone)
-	if !ok || !inZone || !s.soldIn(k.typeName, z) || s.outages[z.name] {
+	if !ok || !inZone || !s.soldIn(k.typeName, z) || s.down(z) {
 		return 0
 	}
 	n := 20_000 / t.VCPU
@@ -61,6 +61,12 @@ func (s *Server) capacity(k poolKey) int {
 		}
 	}
 	return max(n, 0)
+}
+
+// down says whether a zone has an outage now.
+func (s *Server) down(z zone) bool {
+	until, ok := s.outages[z.name]
+	return ok && !over(until, s.clock.Now())
 }
 
 // free is how many more instances a pool can start.

@@ -17,6 +17,7 @@ import (
 //	GET    /_sim/pools      capacity and use of the pools that are in use
 //	GET    /_sim/calls      the calls so far; DELETE begins anew
 //	POST   /_sim/do         carries out a Step now and tells which instances it hit
+//	POST   /_sim/play       schedules a Scenario, YAML or JSON, from now
 //	DELETE /_sim/effects    ends shortages, price changes, outages and faults
 const controlPrefix = "/_sim/"
 
@@ -26,16 +27,13 @@ type State struct {
 	Region    string         `json:"region"`
 	Seed      uint64         `json:"seed"`
 	Zones     []string       `json:"zones"`
-	Down      []string       `json:"down"`
 	Instances map[string]int `json:"instances"` // by state
 	// MicroUSDPerHour is what the live instances cost now, SpentMicroUSD what all
 	// have cost so far, both in millionths of a dollar.
 	MicroUSDPerHour int64 `json:"microUSDPerHour"`
 	SpentMicroUSD   int64 `json:"spentMicroUSD"`
-	Shortages       int   `json:"shortages"`
-	PriceChanges    int   `json:"priceChanges"`
-	BootFaults      int   `json:"bootFaults"`
-	CallFaults      int   `json:"callFaults"`
+	// Effects are the lasting steps in force; For is how much longer.
+	Effects []Step `json:"effects"`
 }
 
 // Pool is a capacity pool as the control API tells it.
@@ -53,7 +51,7 @@ func (s *Server) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.Now()
-	st := State{Time: now, Region: s.cfg.Region, Seed: s.cfg.Seed, Down: sortedKeys(s.outages), Instances: map[string]int{}, SpentMicroUSD: s.spent}
+	st := State{Time: now, Region: s.cfg.Region, Seed: s.cfg.Seed, Instances: map[string]int{}, SpentMicroUSD: s.spent}
 	for _, z := range s.net.zones {
 		st.Zones = append(st.Zones, z.name)
 	}
@@ -64,27 +62,40 @@ func (s *Server) State() State {
 			st.MicroUSDPerHour += s.price(i.typ.Name, i.subnet.zone, i.capacityType)
 		}
 	}
-	for _, sh := range s.shortages {
-		if !over(sh.until, now) {
-			st.Shortages++
+	st.Effects = s.effects(now)
+	return st
+}
+
+// effects lists what is in force as the steps that brought it about.
+func (s *Server) effects(now time.Time) []Step {
+	all := []Step{}
+	add := func(step Step, until time.Time) {
+		if over(until, now) {
+			return
 		}
+		if !until.IsZero() {
+			step.For = Duration(until.Sub(now))
+		}
+		all = append(all, step)
+	}
+	for _, sh := range s.shortages {
+		add(Step{Shortage: &Shortage{sh.match, sh.left}}, sh.until)
 	}
 	for _, m := range s.moves {
-		if !over(m.until, now) {
-			st.PriceChanges++
-		}
+		add(Step{Prices: &PriceChange{m.match, m.factor}}, m.until)
+	}
+	for _, name := range sortedKeys(s.outages) {
+		add(Step{Outage: &Outage{Zones: []string{name}}}, s.outages[name])
 	}
 	for _, b := range s.boots {
-		if !over(b.until, now) {
-			st.BootFaults++
-		}
+		add(Step{Boot: &b.BootFault}, b.until)
 	}
 	for _, f := range s.faults {
-		if !over(f.until, now) && (f.Count == 0 || f.left > 0) {
-			st.CallFaults++
+		if f.Count == 0 || f.left > 0 {
+			add(Step{Calls: &f.CallFault}, f.until)
 		}
 	}
-	return st
+	return all
 }
 
 // Pools lists the capacity pools that instances are in.
@@ -112,7 +123,7 @@ func (s *Server) Pools() []Pool {
 // Do carries out a step now, whatever its At says, and returns the IDs of the
 // instances that it hit.
 func (s *Server) Do(step Step) ([]string, error) {
-	if err := step.validate(); err != nil {
+	if err := s.check(step); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
@@ -127,7 +138,7 @@ func (s *Server) EndEffects() {
 	defer s.mu.Unlock()
 	now := s.clock.Now()
 	s.shortages, s.faults, s.boots = nil, nil, nil
-	s.outages = map[string]bool{}
+	s.outages = map[string]time.Time{}
 	for n := range s.moves {
 		// Price history goes on telling of them.
 		if s.moves[n].until.IsZero() || s.moves[n].until.After(now) {
@@ -158,6 +169,8 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	case "POST do":
 		s.serveDo(w, r)
+	case "POST play":
+		s.servePlay(w, r)
 	default:
 		writeJSON(w, http.StatusNotFound, map[string]string{"error": "no " + r.Method + " " + r.URL.Path + " here"})
 	}
@@ -183,6 +196,22 @@ func (s *Server) serveDo(w http.ResponseWriter, r *http.Request) {
 		hit = []string{}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"instances": hit})
+}
+
+func (s *Server) servePlay(w http.ResponseWriter, r *http.Request) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var sc Scenario
+	if err == nil {
+		sc, err = ParseScenario(data)
+	}
+	if err == nil {
+		err = s.Play(sc)
+	}
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, map[string]string{"error": err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]int{"steps": len(sc.Steps)})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -397,13 +397,24 @@ func TestControl(t *testing.T) {
 	if status, _ := w.send("POST", "/_sim/do", "", `{"shortage": {"match": {}, "left": 0}, "for": "1h"}`); status != 200 {
 		t.Errorf("shortage: %d", status)
 	}
-	if get("/_sim/state", &st); st.Shortages != 1 {
+	if get("/_sim/state", &st); len(st.Effects) != 1 || st.Effects[0].Shortage == nil || st.Effects[0].For != ec2sim.Duration(time.Hour) {
 		t.Errorf("state %+v during a shortage", st)
 	}
-	if status, _ := w.send("DELETE", "/_sim/effects", "", ""); status != 204 || w.sim.State().Shortages != 0 {
+	if status, _ := w.send("DELETE", "/_sim/effects", "", ""); status != 204 || len(w.sim.State().Effects) != 0 {
 		t.Errorf("effects: %d, %+v", status, w.sim.State())
 	}
-	for what, body := range map[string]string{"nothing": "", "no step": "{}", "unknown": `{"explode": {}}`, "half": `{"interrupt"`} {
+	play := "steps: [{at: 1m, outage: {zones: [us-west-2a]}, for: 5m}]"
+	if status, body := w.send("POST", "/_sim/play", "", play); status != 200 {
+		t.Errorf("play: %d %s", status, body)
+	}
+	w.clock.Advance(2 * time.Minute)
+	if st := w.sim.State(); len(st.Effects) != 1 || st.Effects[0].Outage == nil || st.Instances["running"] != 0 {
+		t.Errorf("state %+v during the outage", st)
+	}
+	if status, body := w.send("POST", "/_sim/play", "", "steps: [{}]"); status != 400 || !strings.Contains(body, "step 1") {
+		t.Errorf("play nonsense: %d %s", status, body)
+	}
+	for what, body := range map[string]string{"nothing": "", "no step": "{}", "unknown": `{"explode": {}}`, "half": `{"interrupt"`, "zone": `{"outage": {"zones": ["us-west-9a"]}}`} {
 		if status, answer := w.send("POST", "/_sim/do", "", body); status != 400 || !strings.Contains(answer, "error") {
 			t.Errorf("%s: %d %s", what, status, answer)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -213,12 +214,36 @@ func (st Step) matches() []Match {
 // Play schedules a scenario's steps, counted from now.
 func (s *Server) Play(sc Scenario) error {
 	for n, step := range sc.Steps {
-		if err := step.validate(); err != nil {
+		if err := s.check(step); err != nil {
 			return fmt.Errorf("step %d: %w", n+1, err)
 		}
 	}
 	for _, step := range sc.Steps {
 		s.after(time.Duration(step.At), func() { s.do(step) })
+	}
+	return nil
+}
+
+// check is validate, and that the zones named are the simulator's.
+func (s *Server) check(step Step) error {
+	if err := step.validate(); err != nil {
+		return err
+	}
+	var names []string
+	for _, m := range step.matches() {
+		names = append(names, m.Zones...)
+	}
+	if step.Outage != nil {
+		names = append(names, step.Outage.Zones...)
+	}
+	for _, name := range names {
+		if _, ok := s.net.zone(name); !ok {
+			var known []string
+			for _, z := range s.net.zones {
+				known = append(known, z.name)
+			}
+			return fmt.Errorf("zone %q: use one of %s", name, strings.Join(known, ", "))
+		}
 	}
 	return nil
 }
@@ -236,7 +261,7 @@ func (s *Server) do(step Step) []string {
 	case step.Prices != nil:
 		s.moves = append(s.moves, priceMove{step.Prices.Match, step.Prices.Factor, now, until})
 	case step.Outage != nil:
-		return s.outage(*step.Outage, time.Duration(step.For))
+		return s.outage(*step.Outage, until)
 	case step.Boot != nil:
 		s.boots = append(s.boots, &bootFault{*step.Boot, until})
 	case step.Calls != nil:
@@ -299,20 +324,13 @@ func (s *Server) each(v Victims, do func(*instance) bool) []string {
 	return hit
 }
 
-func (s *Server) outage(o Outage, d time.Duration) []string {
+func (s *Server) outage(o Outage, until time.Time) []string {
 	var down []string
 	for _, name := range o.Zones {
-		if z, ok := s.net.zone(name); ok && !s.outages[z.name] {
-			s.outages[z.name] = true
+		if z, ok := s.net.zone(name); ok {
+			s.outages[z.name] = until
 			down = append(down, z.name)
 		}
-	}
-	if d > 0 {
-		s.after(d, func() {
-			for _, name := range down {
-				delete(s.outages, name)
-			}
-		})
 	}
 	if len(down) == 0 {
 		return nil

@@ -104,7 +104,7 @@ type Server struct {
 	moves        []priceMove
 	walks        map[poolKey]walk
 	shortages    []shortage
-	outages      map[string]bool // zone names
+	outages      map[string]time.Time // zone names, until when; zero is for good
 	profiles     map[string]*profile
 	queues       map[string]*queue
 	reservations map[string]*reservation
@@ -152,7 +152,7 @@ func New(cfg Config) (*Server, error) {
 		tokens:       map[string]tokenResult{},
 		pools:        map[poolKey]*pool{},
 		walks:        map[poolKey]walk{},
-		outages:      map[string]bool{},
+		outages:      map[string]time.Time{},
 		profiles:     map[string]*profile{},
 		queues:       map[string]*queue{},
 		reservations: map[string]*reservation{},

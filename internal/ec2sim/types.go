@@ -120,8 +120,9 @@ func (s *Server) typeLookup(t Type) lookup {
 	}
 }
 
-// efa follows the EC2 user guide: the network-optimised and accelerated types of
-// 100 Gbit/s and more have an Elastic Fabric Adapter.
+// efa approximates which types have an Elastic Fabric Adapter: by the EC2 user
+// guide those of 100 Gbit/s and more do. A few of 50 Gbit/s have one as well,
+// which the catalogue cannot tell.
 func efa(t Type) bool { return t.Hypervisor != "xen" && t.NetworkMbps >= 100_000 }
 
 // threadsPerCore is 1 where a vCPU is a whole core: Graviton, and AMD from its
