@@ -22,6 +22,7 @@ import (
 //
 // An offer belongs to the type above it. Regions and types are sorted by name.
 //
+//go:generate go -C gen run . ../catalogue.tsv.gz
 //go:embed catalogue.tsv.gz
 var embedded []byte
 
