@@ -13,17 +13,17 @@ import (
 	"github.com/coppice-dev/coppice/internal/diag"
 )
 
-// check judges an object by its kind's CUE schema. It reports every fault:
-// each field is judged on its own.
-func (c *checker) check(o Object) diag.List {
+// check judges an object by its kind's CUE schema. It reports every fault, since
+// each field is judged on its own, and returns the paths of what is at fault.
+func (c *checker) check(o Object) (diag.List, [][]any) {
 	s := c.shapes[o.GVK.String()]
 	if s == nil {
-		return nil
+		return nil, nil
 	}
 	r := &review{checker: c, object: o}
 	r.visit(s, o.Value, nil)
 	r.conditions(s, o.Value, nil)
-	return r.findings
+	return r.findings, r.faulty
 }
 
 // review is the check of one object.
@@ -368,7 +368,7 @@ func (r *review) entries(s *shape, data map[string]any, path []any) {
 		one := map[string]any{name: data[name]}
 		if err := s.full.Unify(r.ctx.Encode(one)).Validate(cue.Concrete(true)); err != nil {
 			for _, e := range errors.Errors(err) {
-				if slices.Equal(elements(e.Path(), len(s.full.Path().Selectors())), []any{name}) {
+				if slices.Equal(relative(e.Path(), one), []any{name}) {
 					f := faultOf(data[name], []errors.Error{e})
 					f.message = name + strings.TrimPrefix(f.message, fmt.Sprintf("%q", data[name]))
 					r.reportFault(s, f, r.object.KeyPosition(p...), p)
@@ -400,7 +400,7 @@ func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []an
 	byPlace := map[string][]errors.Error{}
 	var places [][]any
 	for _, e := range errs {
-		below := elements(e.Path(), len(s.full.Path().Selectors()))
+		below := relative(e.Path(), data)
 		if byPlace[pathKey(below)] == nil {
 			places = append(places, below)
 		}

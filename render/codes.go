@@ -49,6 +49,16 @@ const (
 	// CodeUnknownKind marks an object of a kind that Coppice has no schema for.
 	CodeUnknownKind = "SCH007"
 
+	// CodeReference marks a reference to an object that isn't declared.
+	CodeReference = "REF001"
+	// CodeCatalogue marks a name that the catalogue of instance types doesn't have.
+	CodeCatalogue = "REF002"
+
+	// CodeSugar marks options beyond the API that can't be compiled.
+	CodeSugar = "OPT001"
+	// CodeNoEffect marks options that this release doesn't obey.
+	CodeNoEffect = "OPT002"
+
 	// CodeAPI marks what an API server would refuse by the CRD's schema.
 	CodeAPI = "API001"
 	// CodeRule marks what an API server would refuse by one of the CRD's CEL rules.

@@ -13,7 +13,7 @@ func ExampleRender() {
 nodePools: general: spec: {
 	wieght: 10
 	template: spec: {
-		nodeClassRef: {group: "karpenter.k8s.aws", kind: "EC2NodeClass", name: "default"}
+		nodeClassRef: {group: "example.com", kind: "NodeClass", name: "default"}
 		requirements: []
 	}
 }

@@ -47,12 +47,14 @@ func Manifest(file string, text []byte) (Bundle, diag.List) {
 			findings = append(findings, f)
 			continue
 		}
-		for _, f := range c.check(o) {
+		found, _ := c.check(o)
+		for _, f := range found {
 			if f.Path != "metadata.name" || f.Code != CodeRequired {
 				findings = append(findings, f)
 			}
 		}
 	}
+	findings = append(findings, references(objects, false)...)
 	sortObjects(objects)
 	return Bundle{Objects: objects}, findings.Sorted()
 }

@@ -46,8 +46,12 @@ func renderWith(definitions, fsys fs.FS, cluster string) (Bundle, diag.List) {
 	if err != nil {
 		return bundle, append(findings, brokenSchemas(err))
 	}
-	for _, o := range objects {
-		findings = append(findings, c.check(o)...)
+	for i, o := range objects {
+		found, faulty := c.check(o)
+		compiled, more := desugar(o, faulty)
+		objects[i] = compiled
+		findings = append(findings, append(found, more...)...)
 	}
+	findings = append(findings, references(objects, true)...)
 	return bundle, findings.Sorted()
 }

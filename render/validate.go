@@ -133,9 +133,18 @@ func located(v admission.Violation, paths map[string][]any) admission.Violation 
 }
 
 func finding(o Object, v admission.Violation) diag.Finding {
+	message := v.Message
+	// A rule that names the value needs it no second time.
+	if x, ok := lookup(o.Value, v.Path); ok {
+		if text, ok := x.(string); ok {
+			if rest, ok := strings.CutPrefix(message, strconv.Quote(text)+": "); ok && strings.Contains(rest, text) {
+				message = rest
+			}
+		}
+	}
 	f := diag.Finding{
 		Code:    CodeAPI,
-		Message: v.Message,
+		Message: message,
 		Pos:     o.Position(v.Path...),
 		Object:  o.ID(), Path: PathString(v.Path),
 	}

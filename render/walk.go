@@ -34,7 +34,7 @@ func (w *walker) run(v cue.Value) {
 		return
 	}
 	if err := v.Validate(cue.Concrete(true)); err != nil {
-		w.remaining(v, err)
+		w.remaining(value, err)
 	}
 	w.object.Value, _ = value.(map[string]any)
 	if w.object.Value == nil {
@@ -223,10 +223,9 @@ func scalar(v cue.Value) (any, bool) {
 
 // remaining reports the errors of an object that belong to none of its leaves,
 // such as a field that a definition of the author's own doesn't allow.
-func (w *walker) remaining(v cue.Value, err error) {
-	prefix := len(v.Path().Selectors())
+func (w *walker) remaining(value any, err error) {
 	for _, e := range errors.Errors(err) {
-		path := elements(e.Path(), prefix)
+		path := relative(e.Path(), value)
 		if w.reported(path) {
 			continue
 		}
@@ -265,25 +264,47 @@ func (w *walker) reported(path []any) bool {
 	return false
 }
 
-// elements turns the path of a CUE error, whose first skip elements lead to the
-// value that was judged, into a path inside that value.
-func elements(path []string, skip int) []any {
-	if len(path) < skip {
-		return nil
+// relative turns the path of a CUE error into a path inside data. How the path
+// begins depends on where CUE first evaluated the value, which may be shared; so
+// the longest end of it is taken that leads anywhere in data. Only its last
+// element may be missing there.
+func relative(path []string, data any) []any {
+	for k := range path {
+		out := elements(path[k:])
+		if inner, ok := lookup(data, out[:len(out)-1]); ok && holds(inner, out[len(out)-1]) {
+			return out
+		}
 	}
-	var out []any
-	for _, name := range path[skip:] {
+	return nil
+}
+
+// holds reports whether a container could have an element of that name or index.
+func holds(container, e any) bool {
+	switch c := container.(type) {
+	case map[string]any:
+		name, ok := e.(string)
+		return ok && !strings.HasPrefix(name, "#")
+	case []any:
+		i, ok := e.(int)
+		return ok && i < len(c)
+	}
+	return false
+}
+
+// elements reads the elements of a CUE error's path.
+func elements(path []string) []any {
+	out := make([]any, len(path))
+	for i, name := range path {
+		out[i] = name
 		if isDigits(name) {
-			i, err := strconv.Atoi(name)
-			if err == nil {
-				out = append(out, i)
+			if n, err := strconv.Atoi(name); err == nil {
+				out[i] = n
 				continue
 			}
 		}
 		if sel := cue.ParsePath(name).Selectors(); len(sel) == 1 && sel[0].LabelType() == cue.StringLabel {
-			name = sel[0].Unquoted()
+			out[i] = sel[0].Unquoted()
 		}
-		out = append(out, name)
 	}
 	return out
 }

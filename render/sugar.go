@@ -1,0 +1,81 @@
+package render
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/schemas/sugar"
+)
+
+// desugar replaces what an author may write about a NodePool beyond the API by the
+// annotations that it stands for. What is known to be faulty is left out.
+func desugar(o Object, faulty [][]any) (Object, diag.List) {
+	if _, ok := o.Value[sugar.Field]; !ok {
+		return o, nil
+	}
+	value, origins, faults := sugar.Compile(withoutPaths(o.Value, faulty))
+	var findings diag.List
+	for _, f := range faults {
+		path := PathString(f.Path)
+		// What misses a part that was left out has been reported as faulty.
+		if slices.ContainsFunc(faulty, func(p []any) bool { return contained(f.Path, p) || contained(p, f.Path) }) {
+			continue
+		}
+		findings = append(findings, diag.Finding{
+			Code: CodeSugar, Message: f.Message, Help: "correct it; what it means is in docs/authoring.md",
+			Pos: o.Position(f.Path...), Object: o.ID(), Path: path,
+		})
+	}
+	findings = append(findings, diag.Finding{
+		Severity: diag.Info, Code: CodeNoEffect,
+		Message: "the options under " + sugar.Field + " have no effect yet",
+		Help:    "they are applied as annotations, which no controller of this release reads",
+		Pos:     o.Position(sugar.Field), Object: o.ID(), Path: sugar.Field,
+	})
+	// The author wrote the options, not the annotations.
+	places := maps.Clone(o.places)
+	for _, origin := range origins {
+		at := o.places[pathKey(origin.From)]
+		if !at.key.IsValid() && !at.value.IsValid() {
+			at.value = o.Position(origin.From...)
+		}
+		places[pathKey(origin.Path)] = at
+	}
+	o.Value, o.places = value, places
+	return o, findings
+}
+
+// contained reports whether path leads to what at leads to, or to a part of it.
+func contained(path, at []any) bool {
+	return len(path) >= len(at) && slices.Equal(path[:len(at)], at)
+}
+
+// withoutPaths copies the options of an object without the given paths. Elements of
+// lists stay, so that the others keep their places.
+func withoutPaths(obj map[string]any, paths [][]any) map[string]any {
+	var visit func(v any, path []any) any
+	visit = func(v any, path []any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			out := make(map[string]any, len(v))
+			for name, x := range v {
+				p := child(path, name)
+				if !containsPath(paths, p) {
+					out[name] = visit(x, p)
+				}
+			}
+			return out
+		case []any:
+			out := make([]any, len(v))
+			for i, x := range v {
+				out[i] = visit(x, child(path, i))
+			}
+			return out
+		}
+		return v
+	}
+	out := maps.Clone(obj)
+	out[sugar.Field] = visit(obj[sugar.Field], []any{sugar.Field})
+	return out
+}
