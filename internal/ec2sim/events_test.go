@@ -126,19 +126,14 @@ func TestSQS(t *testing.T) {
 	for _, msg := range m.receive(10, 0) {
 		m.remove(msg)
 	}
-	send("late", 30)
+	send("late", 10)
+	sent := w.clock.Now()
 	go func() { poll <- m.receive(10, 20) }()
-	time.Sleep(50 * time.Millisecond) // let the poll begin, so that the delay ends within it
-	w.clock.Advance(15 * time.Second)
-	w.clock.Advance(time.Second)
-	go func() { poll <- m.receive(10, 20) }()
-	time.Sleep(50 * time.Millisecond)
-	w.clock.Advance(14 * time.Second)
-	if got := <-poll; len(got) != 1 || *got[0].Body != "late" {
-		t.Errorf("delayed message: %+v", got)
+	got = nil
+	waitFor(t, func() bool { w.clock.Advance(time.Second); return received(poll, &got) })
+	if len(got) != 1 || *got[0].Body != "late" || w.clock.Now().Sub(sent) < 10*time.Second {
+		t.Errorf("delayed message: %+v after %s", got, w.clock.Now().Sub(sent))
 	}
-	w.clock.Advance(time.Minute)
-	<-poll
 
 	_, err := m.client.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("missing")})
 	wantCode(t, "a missing queue", err, "AWS.SimpleQueueService.NonExistentQueue")
@@ -150,6 +145,40 @@ func TestSQS(t *testing.T) {
 	must(m.client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("interruptions")}))(t)
 	if got := m.receive(10, 0); len(got) != 0 {
 		t.Errorf("a new queue holds %+v", got)
+	}
+}
+
+func TestSQSBatches(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	m := w.mailbox()
+	for n := range 4 {
+		must(m.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: m.url, MessageBody: aws.String(fmt.Sprint("message ", n))}))(t)
+	}
+	counts := func() string {
+		t.Helper()
+		out := must(m.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: m.url, AttributeNames: []sqstypes.QueueAttributeName{"All"}}))(t)
+		return out.Attributes["ApproximateNumberOfMessages"] + " visible, " + out.Attributes["ApproximateNumberOfMessagesNotVisible"] + " in flight"
+	}
+	got := m.receive(3, 0)
+	if counts() != "1 visible, 3 in flight" {
+		t.Errorf("counts %s", counts())
+	}
+	must(m.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: m.url, ReceiptHandle: got[0].ReceiptHandle, VisibilityTimeout: 0}))(t)
+	if counts() != "2 visible, 2 in flight" {
+		t.Errorf("counts %s after one was given back", counts())
+	}
+	_, err := m.client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{QueueUrl: m.url, ReceiptHandle: got[0].ReceiptHandle, VisibilityTimeout: 5})
+	wantCode(t, "change what is not in flight", err, "MessageNotInflight")
+	batch := must(m.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: m.url, Entries: []sqstypes.DeleteMessageBatchRequestEntry{
+		{Id: aws.String("one"), ReceiptHandle: got[1].ReceiptHandle}, {Id: aws.String("two"), ReceiptHandle: aws.String("nonsense")},
+	}}))(t)
+	if len(batch.Successful) != 1 || len(batch.Failed) != 1 || *batch.Failed[0].Code != "ReceiptHandleIsInvalid" || counts() != "2 visible, 1 in flight" {
+		t.Errorf("batch %+v, %s", batch, counts())
+	}
+	must(m.client.PurgeQueue(ctx, &sqs.PurgeQueueInput{QueueUrl: m.url}))(t)
+	if counts() != "0 visible, 0 in flight" {
+		t.Errorf("counts %s after a purge", counts())
 	}
 }
 

@@ -133,6 +133,17 @@ func TestIAM(t *testing.T) {
 	if len(got.Roles) != 1 || *got.Roles[0].RoleName != "NodeRole" || len(got.Tags) != 1 || *got.Tags[0].Value != "demo" {
 		t.Errorf("profile %+v", got)
 	}
+	must(client.TagInstanceProfile(ctx, &iam.TagInstanceProfileInput{InstanceProfileName: name, Tags: []iamtypes.Tag{{Key: aws.String("more"), Value: aws.String("x")}}}))(t)
+	must(client.UntagInstanceProfile(ctx, &iam.UntagInstanceProfileInput{InstanceProfileName: name, TagKeys: []string{"eks:eks-cluster-name"}}))(t)
+	got = must(client.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: name}))(t).InstanceProfile
+	if len(got.Tags) != 1 || *got.Tags[0].Key != "more" {
+		t.Errorf("tags %+v", got.Tags)
+	}
+	if role := must(client.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("NodeRole")}))(t).Role; *role.Arn != "arn:aws:iam::123456789012:role/NodeRole" {
+		t.Errorf("role %+v", role)
+	}
+	_, err = client.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("Missing")})
+	wantCode(t, "get a missing role", err, "NoSuchEntity")
 	list := must(client.ListInstanceProfiles(ctx, &iam.ListInstanceProfilesInput{PathPrefix: aws.String("/karpenter/us-west-2/demo/")}))(t)
 	if len(list.InstanceProfiles) != 1 || *list.InstanceProfiles[0].InstanceProfileName != *name {
 		t.Errorf("profiles under the path: %+v", list.InstanceProfiles)
@@ -295,6 +306,20 @@ func TestZonalShift(t *testing.T) {
 	w.clock.Advance(30 * time.Minute)
 	if got := weights(); got["usw2-az1"] != 1 {
 		t.Errorf("weights %v after the shift has expired", got)
+	}
+	_, body := w.send("POST", "/zonalshifts", service, shift)
+	var made struct{ ZonalShiftID string }
+	if err := json.Unmarshal([]byte(body), &made); err != nil || made.ZonalShiftID == "" {
+		t.Fatalf("start again: %v: %s", err, body)
+	}
+	if _, body := w.send("GET", "/zonalshifts?resourceIdentifier="+url.QueryEscape(arn), service, ""); strings.Count(body, "zonalShiftId") != 1 || !strings.Contains(body, made.ZonalShiftID) {
+		t.Errorf("shifts %s", body)
+	}
+	if status, body := w.send("DELETE", "/zonalshifts/"+made.ZonalShiftID, service, ""); status != 200 || !strings.Contains(body, "CANCELED") {
+		t.Errorf("cancel: %d %s", status, body)
+	}
+	if status, _ := w.send("DELETE", "/zonalshifts/"+made.ZonalShiftID, service, ""); status != 409 {
+		t.Errorf("cancel twice: %d, want 409", status)
 	}
 	if status, _ := w.send("GET", "/managedresources/"+url.PathEscape(arn+"x"), service, ""); status != 404 {
 		t.Errorf("an unknown cluster: status %d, want 404", status)
