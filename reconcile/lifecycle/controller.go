@@ -58,8 +58,9 @@ type Reconciler struct {
 	clock    clock.Clock
 	machines *machines
 
-	// launched remembers what a claim's launch returned until the watch delivers
-	// the status that says so: by claim UID.
+	// launched remembers what a claim's launch returned, as a launch, by claim UID:
+	// the watch may be slow to deliver the status that says so, and the cloud to
+	// list the instance.
 	launched sync.Map
 }
 
@@ -236,7 +237,9 @@ func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeCla
 	if !equality.Semantic.DeepEqual(before.ObjectMeta, after.ObjectMeta) {
 		obj := before.DeepCopy()
 		after.ObjectMeta.DeepCopyInto(&obj.ObjectMeta)
-		if err := r.kube.Patch(ctx, obj, client.MergeFrom(before)); err != nil {
+		// Finalizers and owners are lists that a patch replaces as a whole.
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		if err := r.kube.Patch(ctx, obj, patch); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		if !equality.Semantic.DeepEqual(obj.Status, before.Status) {

@@ -23,6 +23,12 @@ import (
 // up and its pods are planned anew: Karpenter's value.
 const launchTimeout = 5 * time.Minute
 
+// launch is an instance and when it was asked for.
+type launch struct {
+	instance cloud.Instance
+	at       time.Time
+}
+
 // launch starts the claim's instance and sets Launched, providerID, image, size
 // and the labels that are known from then on. It deletes a claim whose instance
 // can't be had, so that its pods are planned again without what was refused.
@@ -68,7 +74,7 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 		return cloud.Instance{}, nil, err
 	}
 	if got, ok := r.launched.Load(claim.UID); ok {
-		return got.(cloud.Instance), all, nil
+		return got.(launch).instance, all, nil
 	}
 	types := cloud.Acceptable(all, claim.Spec.Requirements)
 	if len(types) == 0 {
@@ -79,7 +85,7 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 		Labels: kubeletLabels(claim, class), Taints: claim.Spec.Taints, StartupTaints: claim.Spec.StartupTaints,
 	})
 	if err == nil {
-		r.launched.Store(claim.UID, got)
+		r.launched.Store(claim.UID, launch{instance: got, at: r.clock.Now()})
 	}
 	return got, all, err
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -229,5 +231,55 @@ func TestCompareClaims(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"instance-gone"}, goneNames); diff != "" {
 		t.Errorf("claims without an instance (-want +got):\n%s", diff)
+	}
+}
+
+// listed is a cloud that lists what it is told and counts how often it is asked.
+type listed struct {
+	instances []cloud.Instance
+	asked     int
+}
+
+func (l *listed) Instances(context.Context) ([]cloud.Instance, error) {
+	l.asked++
+	return l.instances, nil
+}
+
+func TestMachinesOfClaim(t *testing.T) {
+	clk := clocktesting.NewFakeClock(now)
+	mine := cloud.Instance{ID: "i-1", ProviderID: "aws:///z/i-1", Tags: map[string]string{cloud.TagNodeClaimUID: "uid-1"}}
+	other := cloud.Instance{ID: "i-2", ProviderID: "aws:///z/i-2", Tags: map[string]string{cloud.TagNodeClaimUID: "uid-2"}}
+	l := &listed{instances: []cloud.Instance{other}}
+	m := &machines{cloud: l, clock: clk}
+	ids := func(launched *launch) string {
+		t.Helper()
+		got, err := m.of(t.Context(), claim(), launched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, i := range got {
+			out = append(out, i.ID)
+		}
+		return strings.Join(out, " ")
+	}
+	if got := ids(nil); got != "" {
+		t.Errorf("instances %q of a claim that has none", got)
+	}
+	if got := ids(&launch{instance: mine, at: now}); got != "i-1" {
+		t.Errorf("instances %q, want the one just launched although no list shows it", got)
+	}
+	if l.asked != 1 {
+		t.Errorf("the cloud was asked %d times within %s", l.asked, maxAge)
+	}
+	clk.Step(maxAge)
+	l.instances = []cloud.Instance{mine, other}
+	if got := ids(&launch{instance: mine, at: now}); got != "i-1" {
+		t.Errorf("instances %q, want the launched one once, found by its tag", got)
+	}
+	clk.Step(lag)
+	l.instances = []cloud.Instance{other}
+	if got := ids(&launch{instance: mine, at: now}); got != "" {
+		t.Errorf("instances %q, want none: a list this late shows what there is", got)
 	}
 }

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,14 +30,23 @@ type machines struct {
 	list []cloud.Instance
 }
 
-// of returns the claim's instances: the one that it names, and any that carry its
-// UID as a tag, as after a crash between the launch and the write of its outcome.
-func (m *machines) of(ctx context.Context, claim *karpenter.NodeClaim) ([]cloud.Instance, error) {
-	list, err := m.fresh(ctx)
+// lag is how long an instance may be missing from a list after its launch: EC2's
+// describe calls are eventually consistent, by seconds.
+const lag = 10 * time.Second
+
+// of returns the claim's instances: the one that it names, any that carry its UID
+// as a tag, as after a crash between the launch and the write of its outcome, and
+// what was launched so lately that a list needn't show it.
+func (m *machines) of(ctx context.Context, claim *karpenter.NodeClaim, launched *launch) ([]cloud.Instance, error) {
+	list, at, err := m.fresh(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []cloud.Instance
+	if launched != nil && at.Sub(launched.at) < lag &&
+		!slices.ContainsFunc(list, func(i cloud.Instance) bool { return i.ID == launched.instance.ID }) {
+		out = append(out, launched.instance)
+	}
 	for _, i := range list {
 		if (claim.Status.ProviderID != "" && i.ProviderID == claim.Status.ProviderID) ||
 			i.Tags[cloud.TagNodeClaimUID] == string(claim.UID) {
@@ -46,20 +56,21 @@ func (m *machines) of(ctx context.Context, claim *karpenter.NodeClaim) ([]cloud.
 	return out, nil
 }
 
-func (m *machines) fresh(ctx context.Context) ([]cloud.Instance, error) {
+// fresh returns the instances and when they were asked for.
+func (m *machines) fresh(ctx context.Context) ([]cloud.Instance, time.Time, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.list != nil && m.clock.Since(m.at) < maxAge {
-		return m.list, nil
+		return m.list, m.at, nil
 	}
 	at := m.clock.Now() // before the call: the answer is at least as new as this
 	list, err := m.cloud.Instances(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list instances: %w", err)
+		return nil, time.Time{}, fmt.Errorf("list instances: %w", err)
 	}
 	if list == nil {
 		list = []cloud.Instance{}
 	}
 	m.at, m.list = at, list
-	return list, nil
+	return list, at, nil
 }

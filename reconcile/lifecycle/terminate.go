@@ -205,7 +205,12 @@ func (r *Reconciler) attachments(ctx context.Context, node *corev1.Node) (int, e
 
 // terminate ends the claim's instances and returns how many haven't ended yet.
 func (r *Reconciler) terminate(ctx context.Context, claim *karpenter.NodeClaim) (int, error) {
-	list, err := r.machines.of(ctx, claim)
+	var known *launch
+	if got, ok := r.launched.Load(claim.UID); ok {
+		l := got.(launch)
+		known = &l
+	}
+	list, err := r.machines.of(ctx, claim, known)
 	if err != nil {
 		return 0, err
 	}
