@@ -21,19 +21,27 @@ const (
 	exitUsage  = 2
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, ownStderr())) }
 
 // usageError is a command line that makes no sense.
 type usageError struct{ error }
 
+// noArguments refuses arguments as a mistake in usage.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
 // run runs one command line and returns the exit code.
-func run(args []string, stdout, stderr io.Writer) int {
+func run(args []string, stdout io.Writer, stderr *os.File) int {
 	root := &cobra.Command{
 		Use:           "sandbox",
 		Short:         "Run a Kubernetes control plane, an EC2 simulator and a Git server on this machine",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
@@ -43,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(upCommand(stdout, stderr))
+	root.AddCommand(upCommand(stdout, stderr), demoCommand(stdout, stderr))
 
 	ctx, stop := untilStopped(context.Background())
 	defer stop()

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,7 +23,7 @@ type upOptions struct {
 	quiet bool
 }
 
-func upCommand(stdout, stderr io.Writer) *cobra.Command {
+func upCommand(stdout io.Writer, stderr *os.File) *cobra.Command {
 	var o upOptions
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -31,7 +33,7 @@ func upCommand(stdout, stderr io.Writer) *cobra.Command {
 What it listens on is printed when it is ready, and written as JSON with --info.
 Unless --data-dir names a folder, everything is in a temporary one that is removed
 at the end.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return up(cmd.Context(), o, stdout, stderr)
 		},
@@ -54,7 +56,7 @@ at the end.`,
 	return cmd
 }
 
-func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) {
+func up(ctx context.Context, o upOptions, stdout io.Writer, stderr *os.File) (err error) {
 	began := time.Now()
 	dir, remove, err := makeDataDir(o.DataDir)
 	if err != nil {
@@ -62,6 +64,9 @@ func up(ctx context.Context, o upOptions, stdout, stderr io.Writer) (err error) 
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	o.DataDir = dir
+	if err := divertStderr(filepath.Join(dir, "components.log"), stderr); err != nil {
+		return err
+	}
 	level := slog.LevelInfo
 	if o.quiet {
 		level = slog.LevelWarn

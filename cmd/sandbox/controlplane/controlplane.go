@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,16 +46,22 @@ type ControlPlane struct {
 	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 
-	cancel context.CancelFunc
-	// parts counts the components that have not ended.
-	parts  int
-	ended  chan error
+	// layers are the running components, in the order of their start.
+	layers []layer
 	failed chan error
 }
 
+// layer is a component, or several that don't need each other.
+type layer struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	// ended counts down as components end.
+	ended *sync.WaitGroup
+}
+
 // Start starts all components and returns when pods can be created: the API
-// server is ready and the default service account exists. Cancelling ctx stops
-// the control plane as Stop does.
+// server is ready and the default service account exists. The context bounds the
+// start alone; Stop ends the control plane.
 func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	serviceIP := cfg.ServiceCIDR.Addr().Next()
 	now := time.Now()
@@ -84,13 +92,10 @@ func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 		return nil, errors.Join(fmt.Errorf("listen for the API server: %w", err), logs.Close())
 	}
 
-	ctx, cancel := context.WithCancel(ctx)
 	c := &ControlPlane{
 		URL:        "https://" + listener.Addr().String(),
 		CA:         keys.caPEM,
 		Kubeconfig: filepath.Join(cfg.Dir, "kubeconfig"),
-		cancel:     cancel,
-		ended:      make(chan error, 4),
 		failed:     make(chan error, 4),
 	}
 	if err := c.start(ctx, cfg, keys, ids, tokens, listener); err != nil {
@@ -101,11 +106,12 @@ func Start(ctx context.Context, cfg Config) (*ControlPlane, error) {
 }
 
 func (c *ControlPlane) start(ctx context.Context, cfg Config, keys pki, ids identities, tokens string, listener net.Listener) error {
-	etcdURL, stopped, err := startEtcd(ctx, filepath.Join(cfg.Dir, "etcd"), filepath.Join(cfg.Dir, "etcd.log"))
+	store := c.layer(ctx)
+	etcdURL, stopped, err := startEtcd(ctx, store.ctx, filepath.Join(cfg.Dir, "etcd"), filepath.Join(cfg.Dir, "etcd.log"))
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	c.watch(ctx, "etcd", stopped)
+	c.run(store, "etcd", func() error { return <-stopped })
 
 	for path, id := range map[string]identity{
 		c.Kubeconfig: ids.admin,
@@ -117,8 +123,9 @@ func (c *ControlPlane) start(ctx context.Context, cfg Config, keys pki, ids iden
 		}
 	}
 
-	c.run(ctx, "kube-apiserver", func() error {
-		return runAPIServer(ctx, apiServerConfig{
+	server := c.layer(ctx)
+	c.run(server, "kube-apiserver", func() error {
+		return runAPIServer(server.ctx, apiServerConfig{
 			etcd: etcdURL, listener: listener, keys: keys, tokens: tokens, serviceCIDR: cfg.ServiceCIDR.String(), url: c.URL,
 		})
 	})
@@ -129,36 +136,36 @@ func (c *ControlPlane) start(ctx context.Context, cfg Config, keys pki, ids iden
 	if err := c.waitReady(ctx, client); err != nil {
 		return err
 	}
-	c.run(ctx, "kube-controller-manager", func() error {
-		return runControllerManager(ctx, controllerManagerConfig{
+	clients := c.layer(ctx)
+	c.run(clients, "kube-controller-manager", func() error {
+		return runControllerManager(clients.ctx, controllerManagerConfig{
 			kubeconfig: filepath.Join(cfg.Dir, "pki", "controller-manager.kubeconfig"),
 			keys:       keys, serviceCIDR: cfg.ServiceCIDR.String(), plugins: filepath.Join(cfg.Dir, "volume-plugins"),
 			nodeGrace: cfg.NodeGrace,
 		})
 	})
-	c.run(ctx, "kube-scheduler", func() error {
-		return runScheduler(ctx, filepath.Join(cfg.Dir, "pki", "scheduler.kubeconfig"))
+	c.run(clients, "kube-scheduler", func() error {
+		return runScheduler(clients.ctx, filepath.Join(cfg.Dir, "pki", "scheduler.kubeconfig"))
 	})
 	return c.waitServiceAccount(ctx, client)
 }
 
-// run starts one component and notes how it ends.
-func (c *ControlPlane) run(ctx context.Context, name string, body func() error) {
-	stopped := make(chan error, 1)
-	go func() { stopped <- body() }()
-	c.watch(ctx, name, stopped)
+// layer begins a layer. It keeps the values of a context but not its end.
+func (c *ControlPlane) layer(ctx context.Context) layer {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l := layer{ctx: ctx, cancel: cancel, ended: &sync.WaitGroup{}}
+	c.layers = append(c.layers, l)
+	return l
 }
 
-// watch turns a component's end into a failure unless it was asked to end.
-func (c *ControlPlane) watch(ctx context.Context, name string, stopped <-chan error) {
-	c.parts++
-	go func() {
-		err := <-stopped
-		if ctx.Err() == nil {
+// run starts one component of a layer. Its end is a failure unless it was asked
+// to end.
+func (c *ControlPlane) run(l layer, name string, body func() error) {
+	l.ended.Go(func() {
+		if err := body(); l.ctx.Err() == nil {
 			c.failed <- fmt.Errorf("%s ended by itself: %w", name, err)
 		}
-		c.ended <- err
-	}()
+	})
 }
 
 // Failed yields an error when a component ends without being asked to.
@@ -187,23 +194,27 @@ func (c *ControlPlane) Client() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// stopLimit bounds Stop. Everything that a component could still write is thrown
-// away with its folder, so there is no reason to wait for longer.
-const stopLimit = 5 * time.Second
+// stopLimit bounds the end of one layer. Everything that a component could still
+// write is thrown away with its folder, so there is no reason to wait for longer.
+const stopLimit = 3 * time.Second
 
-// Stop ends all components and waits for them, for at most five seconds. The log
-// stays open, as the last lines come when the components are long gone.
+// Stop ends all components, those first that need the others: while it ends, the
+// API server still has to reach etcd. The log stays open, as its last lines come
+// when the components are long gone.
 func (c *ControlPlane) Stop() {
-	c.cancel()
-	limit := time.NewTimer(stopLimit)
-	defer limit.Stop()
-	for ; c.parts > 0; c.parts-- {
+	for _, l := range slices.Backward(c.layers) {
+		l.cancel()
+		ended := make(chan struct{})
+		go func() {
+			l.ended.Wait()
+			close(ended)
+		}()
 		select {
-		case <-c.ended:
-		case <-limit.C:
-			return
+		case <-ended:
+		case <-time.After(stopLimit):
 		}
 	}
+	c.layers = nil
 }
 
 // logTo sends the log of all components to one file. They log through klog, of

@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -18,8 +17,9 @@ const (
 	etcdStart = 60 * time.Second
 )
 
-// startEtcd starts a single member and returns the address of its clients.
-func startEtcd(ctx context.Context, dir, log string) (string, <-chan error, error) {
+// startEtcd starts a single member and returns the address of its clients. It
+// waits within ctx and lives within life.
+func startEtcd(ctx, life context.Context, dir, log string) (string, <-chan error, error) {
 	anyPort := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 	cfg := embed.NewConfig()
 	cfg.Dir = dir
@@ -57,9 +57,9 @@ func startEtcd(ctx context.Context, dir, log string) (string, <-chan error, erro
 		select {
 		case err := <-e.Err():
 			stopped <- err
-		case <-ctx.Done():
+		case <-life.Done():
 			e.Close()
-			stopped <- errors.New("stopped")
+			stopped <- nil
 		}
 	}()
 	return "http://" + e.Clients[0].Addr().String(), stopped, nil

@@ -31,7 +31,7 @@ import (
 // Config describes a sandbox. The zero value of a field other than DataDir and
 // Log means what its comment says.
 type Config struct {
-	// DataDir holds everything that is written. It must exist and be empty.
+	// DataDir holds everything that is written. It must exist.
 	DataDir string
 	// ClusterName is the EKS name of the cluster; "demo" if empty.
 	ClusterName string
@@ -71,6 +71,8 @@ type Stack struct {
 	EC2       *ec2sim.Server
 	Git       *gitserver.Server
 	Kubelets  *kubelet.Fleet
+	// Version is that of Kubernetes, as in v1.37.2.
+	Version string
 	// Client is the administrator's, without rate limits; REST is what it was
 	// made from.
 	Client kubernetes.Interface
@@ -92,7 +94,7 @@ func Up(ctx context.Context, cfg Config) (*Stack, error) {
 	cfg.NodeGrace = cmp.Or(cfg.NodeGrace, defaultNodeGrace)
 
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Stack{cancel: cancel, failed: make(chan error, 4), unwatch: func() {}}
+	s := &Stack{Version: kubernetesVersion(), cancel: cancel, failed: make(chan error, 4), unwatch: func() {}}
 	if err := s.up(ctx, cfg); err != nil {
 		s.Close()
 		return nil, err
@@ -163,7 +165,7 @@ func (s *Stack) up(ctx context.Context, cfg Config) error {
 	}
 
 	s.Kubelets = kubelet.New(kubelet.Config{
-		Client: s.Client, ClusterName: cfg.ClusterName, Endpoint: control.URL, CA: control.CA, Version: kubernetesVersion(),
+		Client: s.Client, ClusterName: cfg.ClusterName, Endpoint: control.URL, CA: control.CA, Version: s.Version,
 		ReadyDelay: cfg.ReadyDelay, PodDelay: cfg.PodDelay,
 		// The kubelet's 40 s to the controller manager's 50.
 		LeaseDuration: cfg.NodeGrace * 4 / 5,

@@ -1,0 +1,8 @@
+package demo
+
+import "syscall"
+
+// dieWithParent makes a child end when this process does, however it does.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
