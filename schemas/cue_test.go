@@ -137,6 +137,46 @@ func TestCUEDefinitionsAreClosed(t *testing.T) {
 	}
 }
 
+// Tools that explain a definition look into it without a value: every place must
+// say what kind of value it takes. Fields that may never be there are errors.
+func TestCUEDefinitionsCanBeExplored(t *testing.T) {
+	m := newCUE(t)
+	var visit func(v cue.Value, at string)
+	visit = func(v cue.Value, at string) {
+		switch v.IncompleteKind() {
+		case cue.BottomKind:
+			t.Errorf("%s is an error: %v", at, v.Err())
+		case cue.StructKind:
+			fields, err := v.Fields(cue.Optional(true))
+			if err != nil {
+				t.Errorf("the fields of %s: %v", at, err)
+				return
+			}
+			for fields.Next() {
+				if fields.Value().IncompleteKind() == cue.BottomKind && isForbidden(fields.Value()) {
+					continue
+				}
+				visit(fields.Value(), at+"."+fields.Selector().String())
+			}
+		case cue.ListKind:
+			if item := v.LookupPath(cue.MakePath(cue.AnyIndex)); item.Exists() {
+				visit(item, at+"[]")
+			}
+		}
+	}
+	for name, obj := range examples(t) {
+		visit(m.definition(obj), name)
+	}
+}
+
+// isForbidden reports whether a definition says that a field can't be there.
+func isForbidden(v cue.Value) bool {
+	text := fmt.Sprint(v.Err())
+	return slices.ContainsFunc([]string{"is set by", "can't have an empty key", "set the taints of the NodePool"}, func(s string) bool {
+		return strings.Contains(text, s)
+	})
+}
+
 type place []any
 
 func (p place) of(obj map[string]any) map[string]any {

@@ -191,8 +191,6 @@ func tidy(n ast.Node, used map[string]bool) {
 				ast.SetRelPos(a, token.NoSpace)
 			}
 			n.Rparen = token.NoPos
-		case *ast.BinaryExpr:
-			n.X, n.Y = atLeast(n.X), atLeast(n.Y)
 		case *ast.SelectorExpr:
 			if x, ok := n.X.(*ast.Ident); ok && isPackage(x.Name) {
 				used[x.Name] = true
@@ -200,25 +198,6 @@ func tidy(n ast.Node, used map[string]bool) {
 		}
 		return true
 	}, nil)
-}
-
-// atLeast writes the list [_, ...] as list.MinItems(1), which gives errors that say
-// what is wrong. Other expressions stay.
-func atLeast(e ast.Expr) ast.Expr {
-	l, ok := e.(*ast.ListLit)
-	if !ok || len(l.Elts) < 2 {
-		return e
-	}
-	last := len(l.Elts) - 1
-	if rest, ok := l.Elts[last].(*ast.Ellipsis); !ok || rest.Type != nil {
-		return e
-	}
-	for _, any := range l.Elts[:last] {
-		if id, ok := any.(*ast.Ident); !ok || id.Name != "_" {
-			return e
-		}
-	}
-	return ast.NewCall(ast.NewSel(ast.NewIdent("list"), "MinItems"), ast.NewLit(token.INT, fmt.Sprint(last)))
 }
 
 func isPackage(name string) bool {
