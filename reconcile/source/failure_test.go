@@ -316,8 +316,8 @@ func testCrash(t *testing.T, w *world) {
 		p.restart()
 		src := p.pass()
 		want(t, src, conditionReady, metav1.ConditionTrue, reasonApplied)
-		if src.Status.LastAppliedRevision != revision || len(src.Status.Inventory.Entries) != 2 {
-			t.Fatalf("crash at write %d: applied %s, inventory %v", n, src.Status.LastAppliedRevision, src.Status.Inventory)
+		if src.Status.LastAppliedRevision != revision || len(inventory(src)) != 3 {
+			t.Fatalf("crash at write %d: applied %s, inventory %v", n, src.Status.LastAppliedRevision, inventory(src))
 		}
 		for _, name := range []string{"a", "b", "c"} {
 			_, declared := pools[name]

@@ -22,8 +22,8 @@ func testPrune(t *testing.T, w *world) {
 	p.pass()
 	p.commit(p.tree(map[string]int{"a": 1, "b": 1, "c": 1}))
 	src := p.pass()
-	if p.pool("d") != nil || len(src.Status.Inventory.Entries) != 3 {
-		t.Errorf("d is still there, inventory %v", src.Status.Inventory)
+	if p.pool("d") != nil || len(inventory(src)) != 4 {
+		t.Errorf("d is still there, inventory %v", inventory(src))
 	}
 	if got := p.events(reasonPruned); len(got) != 1 || !strings.Contains(got[0], "NodePool/prune-d") {
 		t.Errorf("events: %v", got)
@@ -48,7 +48,7 @@ func testPrune(t *testing.T, w *world) {
 	}
 
 	// A tree that declares nothing is taken for an accident.
-	p.commit(map[string]string{"pools.cue": "package cluster\n"})
+	p.commit(map[string]string{"pools.cue": "package cluster\n", "classes.cue": ""})
 	src = p.pass()
 	want(t, src, conditionReady, metav1.ConditionFalse, reasonPruneGuard)
 	if p.pool("a") == nil {
@@ -60,8 +60,8 @@ func testPrune(t *testing.T, w *world) {
 	p.commit(p.tree(map[string]int{"z": 1}))
 	src = p.pass()
 	want(t, src, conditionReady, metav1.ConditionTrue, reasonApplied)
-	if p.pool("a") == nil || len(src.Status.Inventory.Entries) != 1 {
-		t.Errorf("inventory %v", src.Status.Inventory)
+	if p.pool("a") == nil || len(inventory(src)) != 2 {
+		t.Errorf("inventory %v", inventory(src))
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/git"
 	"github.com/coppice-dev/coppice/internal/testkit"
+	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -93,6 +94,7 @@ func (w *world) place(t *testing.T, name string, edit func(*coppice.NodeSource))
 				}
 			}
 		}
+		_ = w.kube.Delete(context.Background(), &aws.EC2NodeClass{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		_ = w.kube.Delete(context.Background(), src)
 	})
 	return p
@@ -325,7 +327,8 @@ func (p *place) events(reason string) []string {
 	return out
 }
 
-// tree is a CUE tree of pools with a limit each, named after the case.
+// tree is a CUE tree of pools with a limit each and one class, named after the
+// case.
 func (p *place) tree(pools map[string]int) map[string]string {
 	var b strings.Builder
 	b.WriteString("package cluster\n\nimport karpenter \"coppice.dev/schemas/karpenter/v1\"\n\nnodePools: [string]: karpenter.#NodePool\n")
@@ -343,6 +346,19 @@ nodePools: "%s-%s": spec: {
 	return map[string]string{
 		"cue.mod/module.cue": "module: \"example.com/fleet@v0\"\nlanguage: version: \"v0.17.0\"\n",
 		"pools.cue":          b.String(),
+		"classes.cue": fmt.Sprintf(`package cluster
+
+import aws "coppice.dev/schemas/aws/v1"
+
+nodeClasses: [string]: aws.#EC2NodeClass
+
+nodeClasses: "%s": spec: {
+	amiSelectorTerms: [{alias: "al2023@latest"}]
+	role: "nodes"
+	subnetSelectorTerms: [{tags: fleet: "x"}]
+	securityGroupSelectorTerms: [{tags: fleet: "x"}]
+}
+`, p.name),
 	}
 }
 

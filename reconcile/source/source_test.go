@@ -46,6 +46,17 @@ func TestSource(t *testing.T) {
 	}
 }
 
+// inventory lists the ids of what a source has.
+func inventory(src *coppice.NodeSource) []string {
+	var out []string
+	if src.Status.Inventory != nil {
+		for _, e := range src.Status.Inventory.Entries {
+			out = append(out, e.ID)
+		}
+	}
+	return out
+}
+
 // testLoop goes once around: apply, change, drift, undo, a bad commit, recovery.
 func testLoop(t *testing.T, w *world) {
 	p := w.place(t, "loop", nil)
@@ -55,8 +66,8 @@ func testLoop(t *testing.T, w *world) {
 	if got := src.Status.LastAppliedRevision; got != first || src.Status.LastAttemptedRevision != first {
 		t.Errorf("applied %s, attempted %s, want %s", got, src.Status.LastAttemptedRevision, first)
 	}
-	if n := len(src.Status.Inventory.Entries); n != 1 {
-		t.Errorf("the inventory has %d entries: %v", n, src.Status.Inventory)
+	if got := inventory(src); len(got) != 2 {
+		t.Errorf("the inventory is %v", got)
 	}
 	if p.cpu("a") != "100" {
 		t.Errorf("the pool is %+v", p.pool("a").Spec)
