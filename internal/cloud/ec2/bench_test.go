@@ -51,7 +51,7 @@ func BenchmarkInstanceTypes(b *testing.B) {
 func BenchmarkMarket(b *testing.B) {
 	w := newWorld(b)
 	for b.Loop() {
-		p := w.provider()
+		p := w.fresh()
 		if _, err := p.loadMachines(b.Context()); err != nil {
 			b.Fatal(err)
 		}

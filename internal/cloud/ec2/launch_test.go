@@ -24,7 +24,7 @@ import (
 
 func TestInstanceTypes(t *testing.T) {
 	w := newWorld(t)
-	p := w.provider()
+	p := w.fresh()
 	if _, err := p.InstanceTypes(t.Context(), newClass()); err == nil {
 		t.Error("a class that isn't resolved has instance types")
 	}

@@ -2,15 +2,18 @@ package ec2
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
@@ -61,8 +64,49 @@ func newWorld(t testing.TB, change ...func(*ec2sim.Config)) *world {
 	return &world{t: t, sim: sim, clock: clock}
 }
 
-// provider is a controller's view, as after a start.
+// market is what the simulator sells in us-west-2 when its clock starts. Reading it
+// over the wire takes most of a test's time, and it is the same in every world.
+type market struct {
+	machines machineList
+	prices   map[string]int64
+	spots    map[spotPool]int64
+}
+
+// readMarket reads it once for all tests of the run, from the first world's EC2.
+var readMarket = sync.OnceValues(func() (market, error) {
+	ctx := context.Background()
+	p, err := New(ctx, Config{ClusterName: "demo", Clock: testclock.NewFakePassiveClock(began)})
+	if err != nil {
+		return market{}, err
+	}
+	var m market
+	var errs [3]error
+	m.machines, errs[0] = p.loadMachines(ctx)
+	m.prices, errs[1] = p.loadPrices(ctx)
+	m.spots, errs[2] = p.loadSpotPrices(ctx)
+	return m, errors.Join(errs[:]...)
+})
+
+// provider is a controller's view after a start, once it has read the market.
 func (w *world) provider(change ...func(*Config)) *Provider {
+	w.t.Helper()
+	p := w.fresh(change...)
+	m, err := readMarket()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	fill(p.machines, m.machines)
+	fill(p.prices, m.prices)
+	fill(p.spots, m.spots)
+	return p
+}
+
+func fill[T any](f *feed[T], value T) {
+	f.value, f.version, f.next = value, 1, f.clock.Now().Add(f.every)
+}
+
+// fresh is a controller's view right after a start.
+func (w *world) fresh(change ...func(*Config)) *Provider {
 	w.t.Helper()
 	cfg := Config{ClusterName: "demo", Clock: w.clock}
 	for _, f := range change {
