@@ -69,12 +69,15 @@ func (r *review) visit(s *shape, data any, path []any) {
 		}
 	}
 	if s.kind == cue.BottomKind {
-		// The schema names the field only to say why it can't be there.
-		message := oneLine(messageOf(s.value.Err()))
-		if name := last(path); !strings.Contains(message, name) {
-			message = name + ": " + message
+		// Either the schema names the field only to say why it can't be there, or the
+		// place couldn't be taken apart; with a value, CUE can tell.
+		if err := s.full.Unify(r.ctx.Encode(data)).Validate(cue.Concrete(true)); err != nil {
+			message := oneLine(messageOf(err))
+			if name := last(path); !strings.Contains(message, name) {
+				message = name + ": " + message
+			}
+			r.report(s, CodeConstraint, r.object.KeyPosition(path...), path, message, "remove it")
 		}
-		r.report(s, CodeConstraint, r.object.KeyPosition(path...), path, message, "remove it")
 		return
 	}
 	if kindOf(data)&s.kind == 0 {

@@ -62,12 +62,16 @@ func (w *marker) expr(s scope, e ast.Expr, at string) {
 		}
 	case *ast.ListLit:
 		for _, elt := range e.Elts {
-			rest, ok := elt.(*ast.Ellipsis)
-			switch {
-			case !ok:
-				w.marks[at] = true
-			case rest.Type != nil:
-				w.expr(s, rest.Type, at+"[]")
+			switch elt := elt.(type) {
+			case *ast.Ellipsis:
+				if elt.Type != nil {
+					w.expr(s, elt.Type, at+"[]")
+				}
+			default:
+				// [_, ...] asks for a length, which visitList judges.
+				if !isTop(elt) {
+					w.marks[at] = true
+				}
 			}
 		}
 	case *ast.ParenExpr:

@@ -197,6 +197,10 @@ func (s *shape) compileFields(spanning marks, at string) {
 // compileLength finds how long a list may be.
 func (s *shape) compileLength() {
 	s.maxItems = math.MaxInt
+	// [_, _, ...] asks for two elements.
+	for s.value.LookupPath(cue.MakePath(cue.Index(s.minItems))).Exists() {
+		s.minItems++
+	}
 	_, parts := s.value.Expr()
 	for _, part := range parts {
 		op, call := part.Expr()

@@ -19,7 +19,9 @@ func desugar(o Object, faulty [][]any) (Object, diag.List) {
 	for _, f := range faults {
 		path := PathString(f.Path)
 		// What misses a part that was left out has been reported as faulty.
-		if slices.ContainsFunc(faulty, func(p []any) bool { return contained(f.Path, p) || contained(p, f.Path) }) {
+		if slices.ContainsFunc(faulty, func(p []any) bool {
+			return contained(f.Path, p) || contained(p, f.Path) || siblings(f.Path, p) && mentions(f.Message, lastName(PathString(p)))
+		}) {
 			continue
 		}
 		findings = append(findings, diag.Finding{
@@ -49,6 +51,11 @@ func desugar(o Object, faulty [][]any) (Object, diag.List) {
 // contained reports whether path leads to what at leads to, or to a part of it.
 func contained(path, at []any) bool {
 	return len(path) >= len(at) && slices.Equal(path[:len(at)], at)
+}
+
+// siblings reports whether both paths lead to fields of one struct.
+func siblings(a, b []any) bool {
+	return len(a) == len(b) && len(a) > 0 && slices.Equal(a[:len(a)-1], b[:len(b)-1])
 }
 
 // withoutPaths copies the options of an object without the given paths. Elements of
