@@ -12,13 +12,16 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -127,6 +130,44 @@ func (a *Applier) apply(ctx context.Context, obj *unstructured.Unstructured, opt
 		return nil, failure("apply", obj, err)
 	}
 	return out, nil
+}
+
+// Remove takes fields away that Apply left, as others had written them, and
+// returns what the API server holds then. live is what it holds now; if somebody
+// changes it meanwhile, nothing is taken away and the error is a conflict.
+func (a *Applier) Remove(ctx context.Context, live *unstructured.Unstructured, paths [][]string) (*unstructured.Unstructured, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value,omitempty"`
+	}
+	ops := []operation{{Op: "test", Path: "/metadata/resourceVersion", Value: live.GetResourceVersion()}}
+	for _, path := range paths {
+		if _, found, err := unstructured.NestedFieldNoCopy(live.Object, path...); err == nil && found {
+			ops = append(ops, operation{Op: "remove", Path: pointer(path)})
+		}
+	}
+	if len(ops) == 1 {
+		return live, nil
+	}
+	patch, err := json.Marshal(ops)
+	if err != nil {
+		return nil, fmt.Errorf("encode patch of %s: %w", name(live), err)
+	}
+	out := live.DeepCopy()
+	if err := a.client.Patch(ctx, out, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(Manager)); err != nil {
+		return nil, failure("change", live, err)
+	}
+	return out, nil
+}
+
+// pointer writes a path as RFC 6901 has it.
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, name := range path {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+	}
+	return b.String()
 }
 
 // Deletion is what became of an object that was to be deleted.

@@ -133,6 +133,30 @@ func TestApplier(t *testing.T) {
 		t.Errorf("ownership would be taken twice: %+v, %v", look, err)
 	}
 
+	t.Run("remove", func(t *testing.T) {
+		patch(`{"metadata":{"labels":{"example.com/a":"b"}},"spec":{"weight":9}}`, client.FieldOwner("somebody"))
+		live, err := a.Live(ctx, pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := [][]string{{"metadata", "labels", "example.com/a"}, {"spec", "weight"}, {"spec", "nothing"}}
+		after, err := a.Remove(ctx, live, gone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, found, _ := unstructured.NestedFieldNoCopy(after.Object, "spec", "weight"); found || len(after.GetLabels()) != 0 {
+			t.Errorf("still there: %v", after.Object)
+		}
+		again, err := a.Remove(ctx, after, gone)
+		if err != nil || again.GetResourceVersion() != after.GetResourceVersion() {
+			t.Errorf("nothing to remove was a write: %v", err)
+		}
+		patch(`{"spec":{"weight":9}}`, client.FieldOwner("somebody"))
+		if _, err := a.Remove(ctx, live, gone); err == nil {
+			t.Error("an old state was changed")
+		}
+	})
+
 	t.Run("refusals", func(t *testing.T) {
 		for name, tc := range map[string]struct {
 			why      string

@@ -221,3 +221,48 @@ func TestQuote(t *testing.T) {
 		}
 	}
 }
+
+func TestOrphaned(t *testing.T) {
+	owner := func(manager, operation, fields string) map[string]any {
+		var set map[string]any
+		if err := json.Unmarshal([]byte(fields), &set); err != nil {
+			t.Fatal(err)
+		}
+		return map[string]any{"manager": manager, "operation": operation, "fieldsV1": set}
+	}
+	live := func(owners ...any) map[string]any {
+		return map[string]any{
+			"metadata": map[string]any{"name": "a", "managedFields": owners},
+			"spec": map[string]any{
+				"limits": map[string]any{"cpu": "1", "memory": "1Gi"}, "weight": int64(3),
+				"template": map[string]any{"spec": map[string]any{"taints": []any{map[string]any{"key": "a"}}}},
+			},
+		}
+	}
+	git := func(spec map[string]any) map[string]any {
+		return map[string]any{"metadata": map[string]any{"name": "a"}, "spec": spec}
+	}
+	full := git(map[string]any{
+		"limits": map[string]any{"cpu": int64(1), "memory": "1Gi"}, "weight": int64(3),
+		"template": map[string]any{"spec": map[string]any{"taints": []any{map[string]any{"key": "a"}}}},
+	})
+	edited := owner("kubectl-edit", "Update", `{"f:spec":{"f:limits":{"f:cpu":{}}}}`)
+	for name, tc := range map[string]struct {
+		why  string
+		now  map[string]any
+		live map[string]any
+		want [][]string
+	}{
+		"kept":    {"what Git goes on to hold is not orphaned", full, live(edited), nil},
+		"field":   {"a field that Git drops is", git(map[string]any{"limits": map[string]any{"memory": "1Gi"}, "weight": int64(3), "template": full["spec"].(map[string]any)["template"]}), live(edited), [][]string{{"spec", "limits", "cpu"}}},
+		"subtree": {"and so is each field of a map that it drops", git(map[string]any{"weight": int64(3)}), live(edited), [][]string{{"spec", "limits", "cpu"}, {"spec", "limits", "memory"}, {"spec", "template", "spec", "taints"}}},
+		"others":  {"but not what another manager applies", git(map[string]any{"weight": int64(3), "template": full["spec"].(map[string]any)["template"]}), live(owner("tool", "Apply", `{"f:spec":{"f:limits":{"f:cpu":{}}}}`)), [][]string{{"spec", "limits", "memory"}}},
+		"gone":    {"nor what isn't live", git(nil), map[string]any{"metadata": map[string]any{"name": "a"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Orphaned(full, tc.now, tc.live, "coppice")); diff != "" {
+				t.Errorf("%s: %s", tc.why, diff)
+			}
+		})
+	}
+}

@@ -23,6 +23,9 @@ type pending struct {
 	writes, creates bool
 	// state identifies the object as it is once applied.
 	state string
+	// orphans are fields that Git held until now and that somebody has changed by
+	// hand: applying alone would leave them.
+	orphans [][]string
 }
 
 // guard refuses a commit that declares what another source has, or that would
@@ -111,6 +114,7 @@ func (p *pass) preview(ctx context.Context) error {
 		}
 		p.todo = append(p.todo, pending{declared: o})
 	}
+	former := p.former(ctx)
 	refused := make([]diag.List, len(p.todo))
 	err := each(len(p.todo), func(i int) error {
 		t := &p.todo[i]
@@ -126,8 +130,10 @@ func (p *pass) preview(ctx context.Context) error {
 			return waiting(reasonTerminating, terminatingDelay, fmt.Errorf("%s is being deleted; it is applied again once it is gone", t.ID()))
 		}
 		t.writes, t.creates = look.Writes, look.Live == nil
-		if !look.Writes {
+		if look.Live != nil {
+			t.orphans = plan.Orphaned(former[t.entry.ID], t.Value, look.Live.Object, kube.Manager)
 			t.state = stateOf(look.Live)
+			t.writes = t.writes || len(t.orphans) > 0
 		}
 		return nil
 	})
@@ -135,6 +141,31 @@ func (p *pass) preview(ctx context.Context) error {
 		return p.refuse(all.Sorted())
 	}
 	return err
+}
+
+// former returns what Git held of the objects that the commit changes, as it was
+// applied, by inventory id. After a restart it takes another fetch; a commit that
+// can't be had any more is done without.
+func (p *pass) former(ctx context.Context) map[string]map[string]any {
+	known := false
+	for _, t := range p.todo {
+		old, ok := kube.Find(p.entries(), t.entry.ID)
+		known = known || ok && old.Digest != ""
+	}
+	if !known {
+		return nil
+	}
+	base, err := p.base(ctx)
+	if err != nil {
+		return nil
+	}
+	out := map[string]map[string]any{}
+	for _, o := range base.objects {
+		if old, ok := kube.Find(p.entries(), o.entry.ID); ok && old.Digest == o.entry.Digest {
+			out[o.entry.ID] = o.Value
+		}
+	}
+	return out
 }
 
 // parallel is how many requests of one pass are under way at a time: enough to
@@ -199,6 +230,9 @@ func (p *pass) apply(ctx context.Context) error {
 	for _, t := range p.todo {
 		if t.writes {
 			live, err := p.applier.Apply(ctx, t.object)
+			if err == nil {
+				live, err = p.applier.Remove(ctx, live, t.orphans)
+			}
 			if err != nil {
 				return kubeFailure(reasonApply, err)
 			}

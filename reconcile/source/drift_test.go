@@ -59,6 +59,37 @@ func testUnrelated(t *testing.T, w *world) {
 	}
 }
 
+// testDropped: a field that Git no longer holds goes, also if somebody had a hand
+// in it, has put it back, and a new process applies the commit.
+func testDropped(t *testing.T, w *world) {
+	p := w.place(t, "dropped", nil)
+	tree := p.tree(map[string]int{"a": 100, "b": 100})
+	p.commit(tree)
+	p.pass()
+	p.edit("a", `{"spec":{"limits":{"cpu":"5"}}}`)
+	p.edit("b", `{"spec":{"limits":{"cpu":"5"}}}`)
+	p.once()
+	p.edit("a", `{"spec":{"limits":{"cpu":100}}}`)
+	p.edit("a", `{"spec":{"weight":4}}`)
+	p.pass()
+	tree["pools.cue"] = strings.ReplaceAll(tree["pools.cue"], "limits: cpu: 100", "")
+	p.commit(tree)
+	p.restart()
+	src := p.pass()
+	want(t, src, conditionReady, metav1.ConditionTrue, reasonApplied)
+	for _, name := range []string{"a", "b"} {
+		if limits := p.pool(name).Spec.Limits; len(limits) != 0 {
+			t.Errorf("%s still has %v", name, limits)
+		}
+	}
+	if got := p.pool("a").Spec.Weight; got == nil || *got != 4 {
+		t.Errorf("what Git never held is gone: weight is %v", got)
+	}
+	if src.Status.Drift != nil || len(p.reports()) != 0 {
+		t.Errorf("drift %+v, reports %v", src.Status.Drift, p.reports())
+	}
+}
+
 // testKinds: removed fields, missing objects, other spellings, things that Git
 // doesn't hold, and times that stay.
 func testKinds(t *testing.T, w *world) {

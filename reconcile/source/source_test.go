@@ -26,6 +26,7 @@ func TestSource(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, *world){
 		"loop":          testLoop,
 		"unrelated":     testUnrelated,
+		"dropped":       testDropped,
 		"kinds":         testKinds,
 		"correct":       testCorrect,
 		"off":           testOff,
