@@ -35,12 +35,17 @@ func attach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
-// timeUsed reports whether the kernel ended the child for its processor time.
-func timeUsed(err error) bool {
+// wallFactor is how many times an evaluation's processor time may pass on the clock:
+// on a busy machine a good tree takes longer, but not more work.
+const wallFactor = 3
+
+// killed reports whether a child was ended by SIGKILL, which is what the kernel
+// sends when its processor time is used up.
+func killed(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return false
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && (status.Signal() == syscall.SIGXCPU || status.Signal() == syscall.SIGKILL)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }

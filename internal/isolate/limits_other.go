@@ -10,5 +10,8 @@ func restrict(memory, cpu int64) error { return nil }
 // attach does nothing: a child whose parent is gone ends with its own time.
 func attach(cmd *exec.Cmd) {}
 
-// timeUsed is for systems where the kernel counts a child's processor time.
-func timeUsed(err error) bool { return false }
+// wallFactor is 1 where the clock is the only limit.
+const wallFactor = 1
+
+// killed is for systems where the kernel counts a child's processor time.
+func killed(err error) bool { return false }

@@ -16,17 +16,16 @@ import (
 )
 
 // run evaluates a request in a child. A fault is what the tree is to blame for;
-// its position is left to the caller.
-func run(ctx context.Context, r *request, o Options) (answer, *diag.Finding, error) {
+// its position is left to the caller. used is the child's processor time.
+func run(ctx context.Context, r *request, o Options) (a answer, fault *diag.Finding, used time.Duration, err error) {
 	r.header.Memory = o.Memory
-	// The kernel counts whole seconds of processor time, of which several threads
-	// can use more than passes; the clock is the limit that is meant.
-	r.header.CPU = 2*int64(o.Time/time.Second) + 2
+	// The kernel counts whole seconds.
+	r.header.CPU = int64((o.Time + time.Second - 1) / time.Second)
 	in, err := r.open()
 	if err != nil {
-		return answer{}, nil, err
+		return answer{}, nil, 0, err
 	}
-	limited, cancel := context.WithTimeout(ctx, o.Time)
+	limited, cancel := context.WithTimeout(ctx, wallFactor*o.Time)
 	defer cancel()
 	cmd := exec.CommandContext(limited, o.Executable, childArg)
 	cmd.Env = []string{}
@@ -43,6 +42,9 @@ func run(ctx context.Context, r *request, o Options) (answer, *diag.Finding, err
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = cmd.Run()
+	if cmd.ProcessState != nil {
+		used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	}
 
 	var exit *exec.ExitError
 	switch {
@@ -50,19 +52,21 @@ func run(ctx context.Context, r *request, o Options) (answer, *diag.Finding, err
 		return answer{}, &diag.Finding{
 			Code: CodeSize, Message: fmt.Sprintf("the tree's objects take more than %d MiB", answerLimit>>20),
 			Help: "look for a comprehension or a string that grows without need",
-		}, nil
-	case errors.Is(limited.Err(), context.DeadlineExceeded), timeUsed(err):
-		return answer{}, tookTooLong(o.Time), nil
+		}, used, nil
+	case errors.Is(limited.Err(), context.DeadlineExceeded), killed(err) && used > o.Time/2:
+		return answer{}, tookTooLong(o.Time), used, nil
+	case killed(err) && ctx.Err() == nil:
+		// Neither we nor the clock: the system ran out of memory before the child did.
+		return answer{}, crashed("out of memory", o.Memory), used, nil
 	case errors.As(err, &exit):
-		return answer{}, crashed(stderr.String(), o.Memory), nil
+		return answer{}, crashed(stderr.String(), o.Memory), used, nil
 	case err != nil:
-		return answer{}, nil, fmt.Errorf("run %s: %w", o.Executable, err)
+		return answer{}, nil, used, fmt.Errorf("run %s: %w", o.Executable, err)
 	}
-	var a answer
 	if err := json.Unmarshal(stdout.Bytes(), &a); err != nil {
-		return answer{}, nil, fmt.Errorf("read the answer of %s: %w", o.Executable, err)
+		return answer{}, nil, used, fmt.Errorf("read the answer of %s: %w", o.Executable, err)
 	}
-	return a, nil, nil
+	return a, nil, used, nil
 }
 
 func tookTooLong(limit time.Duration) *diag.Finding {
