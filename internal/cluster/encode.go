@@ -16,6 +16,8 @@ import (
 // Pool is a NodePool that nodes may be opened from, and what it can launch.
 type Pool struct {
 	*karpenter.NodePool
+	// Class is the pool's node class.
+	Class *aws.EC2NodeClass
 	// Types is what the pool's node class offers. It is shared and read-only.
 	Types []cloud.InstanceType
 }

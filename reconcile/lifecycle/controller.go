@@ -31,7 +31,6 @@ type Cloud interface {
 	Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.Instance, error)
 	Instances(ctx context.Context) ([]cloud.Instance, error)
 	Terminate(ctx context.Context, id string) error
-	Tag(ctx context.Context, id string, tags map[string]string) error
 }
 
 // Field indexes of the manager's cache.

@@ -42,7 +42,9 @@ func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) err
 	case err != nil:
 		return fmt.Errorf("get EC2NodeClass %s: %w", claim.Spec.NodeClassRef.Name, err)
 	}
-	if ready := apimeta.FindStatusCondition(class.Status.Conditions, karpenter.ConditionReady); ready == nil || ready.Status == metav1.ConditionUnknown {
+	// A status that speaks of an older spec would launch what nobody asks for now.
+	if ready := apimeta.FindStatusCondition(class.Status.Conditions, karpenter.ConditionReady); ready == nil ||
+		ready.Status == metav1.ConditionUnknown || ready.ObservedGeneration != class.Generation {
 		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, "NodeClassNotReady", "EC2NodeClass "+class.Name+" is not ready yet")
 		return fmt.Errorf("launch NodeClaim %s: EC2NodeClass %s is not ready yet", claim.Name, class.Name)
 	} else if ready.Status == metav1.ConditionFalse {
@@ -51,12 +53,19 @@ func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) err
 
 	got, types, err := r.instanceFor(ctx, claim, &class)
 	var none *cloud.InsufficientCapacityError
+	var terminal *cloud.TerminalError
 	switch {
 	case errors.As(err, &none):
 		return r.giveUp(ctx, claim, "InsufficientCapacityError", none.Error())
 	case err != nil:
-		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, "LaunchFailed", oneLine(err.Error()))
-		if now := r.clock.Now(); now.Sub(claim.CreationTimestamp.Time) > launchTimeout {
+		reason := "LaunchFailed"
+		if errors.As(err, &terminal) {
+			// The same request would meet it again: somebody has to mend it.
+			reason = "LaunchRefused"
+			r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Launch", "%s", oneLine(err.Error()))
+		}
+		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, reason, oneLine(err.Error()))
+		if r.clock.Since(claim.CreationTimestamp.Time) > launchTimeout {
 			return r.giveUp(ctx, claim, "LaunchTimeout", err.Error())
 		}
 		return fmt.Errorf("launch NodeClaim %s: %w", claim.Name, err)
@@ -126,6 +135,9 @@ func describe(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, got cloud.Ins
 	claim.Labels[aws.LabelNodeClass] = class.Name
 	if got.ZoneID != "" {
 		claim.Labels[aws.LabelTopologyZoneID] = got.ZoneID
+	}
+	if got.ReservationID != "" {
+		claim.Labels[aws.LabelCapacityReservationID] = got.ReservationID
 	}
 }
 

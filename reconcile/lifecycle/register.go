@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -47,12 +46,6 @@ func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, n
 	}
 	claim.Status.NodeName = node.Name
 	setTrue(claim, karpenter.ConditionRegistered)
-	if id := instanceID(claim.Status.ProviderID); id != "" {
-		// Tags help people who look at the EC2 console; the Node is as good without.
-		if err := r.cloud.Tag(ctx, id, map[string]string{"Name": node.Name, cloud.TagNodeClaim: claim.Name}); err != nil {
-			r.events.Eventf(claim, node, corev1.EventTypeWarning, "TaggingFailed", "Register", "Tag instance %s: %v", id, err)
-		}
-	}
 	return nil
 }
 
@@ -161,9 +154,4 @@ func nodeReady(node *corev1.Node) bool {
 
 func hasTaint(node *corev1.Node, t corev1.Taint) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
-}
-
-// instanceID is the last part of a providerID such as aws:///us-west-2a/i-0123.
-func instanceID(providerID string) string {
-	return providerID[strings.LastIndexByte(providerID, '/')+1:]
 }

@@ -2,18 +2,19 @@ package provision
 
 import (
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"strings"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // newClaim writes a planned node as a NodeClaim of its pool.
-func newClaim(pool *karpenter.NodePool, node *pack.NewNode) *karpenter.NodeClaim {
+func newClaim(pool *karpenter.NodePool, class *aws.EC2NodeClass, node *pack.NewNode) *karpenter.NodeClaim {
 	t := pool.Spec.Template
 	ref := t.Spec.NodeClassRef
 	block := true
@@ -45,6 +46,8 @@ func newClaim(pool *karpenter.NodePool, node *pack.NewNode) *karpenter.NodeClaim
 	maps.Copy(claim.Annotations, t.Annotations)
 	claim.Annotations[karpenter.AnnotationNodePoolHash] = pool.Hash()
 	claim.Annotations[karpenter.AnnotationNodePoolHashVersion] = karpenter.NodePoolHashVersion
+	claim.Annotations[aws.AnnotationEC2NodeClassHash] = class.Hash()
+	claim.Annotations[aws.AnnotationEC2NodeClassHashVersion] = aws.EC2NodeClassHashVersion
 	return claim
 }
 

@@ -45,6 +45,11 @@ const (
 	// retry is how soon pods are planned for again whose plan came to nothing, as
 	// when a limit was reached or the cloud had no capacity.
 	retry = 10 * time.Second
+	// follow is how soon the plan is made again while pods with a place wait to be
+	// bound. The scheduler may bind others to that place: whoever is left over then
+	// needs another node, and nothing else tells. A plan that finds all in order
+	// costs well under a millisecond.
+	follow = time.Second
 	// nominated is how long a node that pods were planned onto is safe from being
 	// taken for empty: time enough for it to boot's last step and for the scheduler
 	// to bind them. Karpenter's value with its default batch.
@@ -80,11 +85,11 @@ func (p *Planner) Start(ctx context.Context) error {
 		again, err := p.pass(ctx, log)
 		if err != nil && ctx.Err() == nil {
 			log.Error(err, "plan for pending pods")
-			again = true
+			again = retry
 		}
 		var timer <-chan time.Time
-		if again {
-			timer = p.clock.After(retry)
+		if again > 0 {
+			timer = p.clock.After(again)
 		}
 		select {
 		case <-ctx.Done():
@@ -124,23 +129,23 @@ func (p *Planner) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// pass plans once. It reports whether pods are left that should be tried again
-// although nothing changes.
-func (p *Planner) pass(ctx context.Context, log logr.Logger) (again bool, err error) {
+// pass plans once. It says when to plan again although nothing changes, 0 for never.
+func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duration, err error) {
 	pools, poolErr := p.pools(ctx)
 	if err := p.model.Sync(p.state, pools); err != nil {
-		return true, errors.Join(poolErr, err)
+		return retry, errors.Join(poolErr, err)
 	}
 	for key, why := range p.model.Refused() {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", clip(why.Error()))
 	}
 	if p.model.Pending() == 0 {
-		return false, nil
+		clear(p.told)
+		return 0, nil
 	}
 	began := p.clock.Now()
 	plan := p.model.Plan(pack.Options{Stop: func() bool { return p.clock.Since(began) > think }})
-	if len(plan.NewNodes) > 0 || len(plan.Unschedulable) > 0 {
+	if len(plan.NewNodes) > 0 {
 		log.Info("planned", "pods", p.model.Pending(), "newNodes", len(plan.NewNodes), "onExisting", len(plan.Assignments),
 			"unschedulable", len(plan.Unschedulable), "usdPerHour", float64(plan.MicroUSD)/1e6, "took", p.clock.Since(began).String())
 	}
@@ -148,12 +153,37 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again bool, err er
 		p.state.Nominate(a.Node, p.clock.Now().Add(nominated))
 	}
 	createErr := p.create(ctx, pools, plan.NewNodes)
-	for _, u := range plan.Unschedulable {
-		if pod := p.model.Pod(u.Pod); pod != nil {
-			p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", explain(u))
-		}
+	p.tell(plan.Unschedulable, began)
+	again = retry
+	if len(plan.NewNodes) > 0 || len(plan.Assignments) > 0 {
+		again = follow
 	}
-	return len(plan.Unschedulable) > 0, errors.Join(poolErr, createErr)
+	return again, errors.Join(poolErr, createErr)
+}
+
+// said is what a pod was told and when.
+type said struct {
+	why string
+	at  time.Time
+}
+
+// repeat is how soon a pod is told again why it has no place: an event lasts an hour.
+const repeat = 5 * time.Minute
+
+// tell says why pods have no place, to each when the reason is new.
+func (p *Planner) tell(pods []pack.Unschedulable, now time.Time) {
+	for _, u := range pods {
+		pod := p.model.Pod(u.Pod)
+		if pod == nil {
+			continue
+		}
+		why := explain(u)
+		if last := p.told[u.Pod]; last.why == why && now.Sub(last.at) < repeat {
+			continue
+		}
+		p.told[u.Pod] = said{why, now}
+		p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", why)
+	}
 }
 
 // pools returns the NodePools that nodes may be opened from. A class whose types
@@ -180,7 +210,7 @@ func (p *Planner) pools(ctx context.Context) ([]cluster.Pool, error) {
 			errs = append(errs, fmt.Errorf("NodePool %s: list instance types: %w", np.Name, err))
 			continue
 		}
-		out = append(out, cluster.Pool{NodePool: np, Types: types})
+		out = append(out, cluster.Pool{NodePool: np, Class: &class, Types: types})
 	}
 	return out, errors.Join(errs...)
 }
@@ -188,9 +218,9 @@ func (p *Planner) pools(ctx context.Context) ([]cluster.Pool, error) {
 // create makes the claims of a plan, several at once: each is a round trip of its
 // own and pods wait for them.
 func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack.NewNode) error {
-	byName := map[string]*karpenter.NodePool{}
+	byName := map[string]cluster.Pool{}
 	for _, q := range pools {
-		byName[q.Name] = q.NodePool
+		byName[q.Name] = q
 	}
 	errs := make([]error, len(nodes))
 	slots := make(chan struct{}, 16) // the API server's answer takes milliseconds; more gains nothing
@@ -206,8 +236,8 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 	return errors.Join(errs...)
 }
 
-func (p *Planner) createOne(ctx context.Context, pool *karpenter.NodePool, node *pack.NewNode) error {
-	claim := newClaim(pool, node)
+func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.NewNode) error {
+	claim := newClaim(pool.NodePool, pool.Class, node)
 	if err := p.kube.Create(ctx, claim); err != nil {
 		return fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 	}
