@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -22,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
@@ -164,6 +167,35 @@ func testHostile(t *testing.T, w *world) {
 	if p.cpu("a") != "1" {
 		t.Errorf("a has %s", p.cpu("a"))
 	}
+}
+
+// testDoubtful: a tree that took too long on a busy machine is evaluated again,
+// though not at every interval.
+func testDoubtful(t *testing.T, w *world) {
+	p := w.place(t, "doubtful", nil)
+	busy, calls := true, 0
+	p.opts.Evaluate = func(ctx context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error) {
+		calls++
+		if busy {
+			return render.Bundle{}, diag.List{{Code: "EVAL001", Message: "the evaluation took longer than 4s"}}, nil
+		}
+		return w.evaluate(ctx, tree, cluster)
+	}
+	p.restart()
+	p.commit(p.tree(map[string]int{"a": 1}))
+	want(t, p.once(), conditionReady, metav1.ConditionFalse, reasonInvalid)
+	before := p.source().ResourceVersion
+	for range 5 {
+		if src := p.once(); src.ResourceVersion != before {
+			t.Error("the same failure is written again")
+		}
+	}
+	if calls != 1 {
+		t.Errorf("%d evaluations in six intervals", calls)
+	}
+	busy = false
+	p.clock.Step(secondLook)
+	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
 }
 
 // testOutage: a server that is away is nobody's business until the third time,

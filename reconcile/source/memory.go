@@ -1,6 +1,8 @@
 package source
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +23,26 @@ type evaluated struct {
 	cluster  string
 	objects  []declared
 	findings diag.List
+	// at is when it was evaluated.
+	at time.Time
+}
+
+// limitCodes begins the codes of findings that say that an evaluation hit a limit
+// of time or memory. A tree can be to blame for that, or a busy machine.
+const limitCodes = "EVAL"
+
+// secondLook is the pause before a tree that hit a limit is evaluated again. A
+// hostile one then costs seconds an hour.
+const secondLook = 10 * time.Minute
+
+// doubtful reports whether another evaluation might find something else.
+func (e evaluated) doubtful() bool {
+	return slices.ContainsFunc(e.findings, func(f diag.Finding) bool { return strings.HasPrefix(f.Code, limitCodes) })
+}
+
+// stale reports whether it is time for that.
+func (e evaluated) stale(now time.Time) bool {
+	return e.doubtful() && !now.Before(e.at.Add(secondLook))
 }
 
 // declared is an object of a commit: as its author wrote it, as it is applied,

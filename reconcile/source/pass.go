@@ -184,7 +184,7 @@ func (p *pass) evaluateHead(ctx context.Context) error {
 		// Somebody wants another look at everything.
 		p.memory.objects, p.memory.reported = map[string]seen{}, ""
 	}
-	if key := p.key(p.head); p.memory.head.key != key || asked {
+	if key := p.key(p.head); p.memory.head.key != key || asked || p.memory.head.stale(p.clock.Now()) {
 		e, err := p.fetch(ctx, p.head)
 		if err != nil {
 			return err
@@ -192,7 +192,9 @@ func (p *pass) evaluateHead(ctx context.Context) error {
 		p.memory.head = e
 	}
 	if findings := p.memory.head.findings; findings.HasErrors() {
-		p.memory.done, p.memory.open = p.try, false
+		if !p.memory.head.doubtful() {
+			p.memory.done, p.memory.open = p.try, false
+		}
 		return p.refuse(findings)
 	}
 	return nil
@@ -214,7 +216,7 @@ func (p *pass) fetch(ctx context.Context, rev git.Revision) (evaluated, error) {
 	if err != nil {
 		return evaluated{}, retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %w", rev.Short(), err))
 	}
-	return evaluated{key: p.key(rev), cluster: bundle.Cluster, objects: declare(bundle), findings: findings.Sorted()}, nil
+	return evaluated{key: p.key(rev), cluster: bundle.Cluster, objects: declare(bundle), findings: findings.Sorted(), at: p.clock.Now()}, nil
 }
 
 // entries returns the inventory as it stands.

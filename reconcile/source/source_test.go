@@ -38,6 +38,7 @@ func TestSource(t *testing.T) {
 		"adopt":         testAdopt,
 		"access":        testAccess,
 		"hostile":       testHostile,
+		"doubtful":      testDoubtful,
 		"outage":        testOutage,
 		"reportfailure": testReportFailure,
 		"suspend":       testSuspend,
