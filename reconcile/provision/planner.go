@@ -68,6 +68,7 @@ type Planner struct {
 	clock  clock.Clock
 	batch  Batch
 	model  *cluster.Model
+	told   map[string]said // by pod
 }
 
 // NeedLeaderElection keeps a standby from planning.
