@@ -6,32 +6,40 @@ GO ?= go
 export GOTOOLCHAIN := local
 KEEP ?=
 
+# The version that the sandbox's API server gives as its own.
+KUBERNETES = $(shell $(GO) -C cmd/sandbox list -m -f '{{.Version}}' k8s.io/kubernetes)
+STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/component-base/version.gitTreeState=clean
+
+# Modules of their own, each with its own reason: what they need, the product
+# doesn't.
+NESTED := cmd/sandbox schemas/difftest internal/catalogue/gen internal/ec2sim/kumo
+
 .PHONY: help build sandbox demo test check generate update bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/coppice
-	@$(GO) build -o bin/coppice ./cmd/coppice
+	@sh cmd/build.sh cmd/coppice bin/coppice
 
 sandbox: ## build bin/sandbox: a control plane, an EC2 and a Git server in one process
-	@bash cmd/sandbox/build.sh bin/sandbox
+	@sh cmd/build.sh cmd/sandbox bin/sandbox -ldflags '$(STAMP)'
 
 demo: build sandbox ## show the whole loop, from a commit to a node and back (KEEP=1 leaves it running)
 	@exec bin/sandbox demo --coppice bin/coppice $(if $(KEEP),--keep)
 
 test: build sandbox ## run all tests, those against a real API server too
 	COPPICE_REQUIRE_SANDBOX=1 $(GO) test ./...
-	$(GO) -C cmd/sandbox test ./...
+	@for m in $(NESTED); do echo "$(GO) -C $$m test ./..."; $(GO) -C $$m test ./... || exit 1; done
 
 check: ## formatting, vet, and generated files and goldens that match the tree
 	@bash .ci/check
 
-generate: ## derive deep copies, CRDs and CUE from the Go types
-	$(GO) generate ./schemas
+generate: ## derive deep copies, CRDs and CUE from the Go types, and the catalogue from its sources
+	$(GO) generate ./schemas ./internal/catalogue
 
 update: generate ## rewrite goldens from what the code does now
-	UPDATE=1 $(GO) test ./... >/dev/null || UPDATE=1 $(GO) test ./...
+	UPDATE=1 $(GO) test ./... || UPDATE=1 $(GO) test ./...
 
 bench: ## run the benchmarks of the packing core and of rendering
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/pack ./render

@@ -25,8 +25,6 @@ import (
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/reconcile/source"
 	"github.com/coppice-dev/coppice/schemas"
-	"github.com/coppice-dev/coppice/schemas/aws"
-	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // Cloud is what all controllers together ask of a cloud.
@@ -97,7 +95,6 @@ func newManager(o Options) (ctrl.Manager, error) {
 	}
 	retry := o.LeaseDuration / 8
 	renew := o.LeaseDuration * 2 / 3
-	keep := func(obj any) (any, error) { return obj, nil }
 	mgr, err := ctrl.NewManager(o.Kube, ctrl.Options{
 		Scheme:                        scheme,
 		LeaderElection:                o.LeaderElection,
@@ -110,13 +107,9 @@ func newManager(o Options) (ctrl.Manager, error) {
 		HealthProbeBindAddress:        o.HealthAddress,
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		Cache: cache.Options{
-			// Who wrote which field matters for what Git declares, and for nothing
-			// else; on pods it is half of the memory.
+			// Who wrote which field is read past the cache where it matters; on pods
+			// it is half of the memory.
 			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				&karpenter.NodePool{}: {Transform: keep},
-				&aws.EC2NodeClass{}:   {Transform: keep},
-			},
 		},
 		Client: client.Options{Cache: &client.CacheOptions{
 			// A cache of Secrets would hold all of the cluster's.

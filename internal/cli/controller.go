@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strconv"
@@ -155,7 +156,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 		return err
 	}
 	return reconcile.Run(ctx, reconcile.Options{
-		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName, Evaluate: evaluate}, Batch: o.batch,
+		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate}, Batch: o.batch,
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
 	})
