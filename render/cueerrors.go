@@ -67,7 +67,7 @@ func messageOf(err error) string {
 	format, args := list[0].Msg()
 	text := fmt.Sprintf(format, args...)
 	if cause := errors.Unwrap(list[0]); cause != nil && !strings.Contains(text, cause.Error()) {
-		text += ": " + cause.Error()
+		text += ": " + messageOf(cause)
 	}
 	return text
 }
@@ -98,6 +98,9 @@ var nested = regexp.MustCompile(`^(import failed: |/[^ :]+:\d+:\d+: )+`)
 
 // loadFindings classifies what CUE's loader and compiler report.
 func (t *tree) loadFindings(err error) diag.List {
+	if err == nil {
+		return nil
+	}
 	findings := t.cueFindings(err, CodeSyntax, "")
 	for i := range findings {
 		f := &findings[i]

@@ -48,7 +48,12 @@ func (e *evaluator) objects(v cue.Value) ([]Object, diag.List) {
 		}
 		fields, err := group.Fields()
 		if err != nil {
-			findings = append(findings, e.leafFindings(group, err, k.field)...)
+			f := e.leafFindings(group, err, k.field)
+			if kind := group.IncompleteKind(); kind != cue.BottomKind && kind != cue.StructKind {
+				f[0].Code, f[0].Message = CodeType, fmt.Sprintf("%s must map names to objects, but is %s", k.field, kindName(kind))
+				f[0].Help = fmt.Sprintf("write %s: NAME: {...}", k.field)
+			}
+			findings = append(findings, f...)
 			continue
 		}
 		for fields.Next() {
@@ -148,13 +153,14 @@ func (e *evaluator) leafFindings(v cue.Value, err error, path string) diag.List 
 	if slices.Contains(places, at.value) {
 		f.Pos = at.value
 	}
+	conflict := strings.Contains(f.Message, "conflicting") || strings.Contains(f.Message, "out of bound")
 	for _, p := range places {
 		if p != f.Pos {
-			f.Related = append(f.Related, diag.Related{Pos: p, Message: "conflicts with this"})
+			f.Related = append(f.Related, diag.Related{Pos: p, Message: map[bool]string{true: "conflicts with this", false: "also involved"}[conflict]})
 		}
 	}
 	switch {
-	case strings.Contains(f.Message, "conflicting"), strings.Contains(f.Message, "out of bound"):
+	case conflict:
 		f.Help = "keep one of the values, or make them agree"
 	case f.Message == "field not allowed":
 		f.Related = nil

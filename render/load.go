@@ -116,11 +116,17 @@ func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Inst
 		},
 	})
 	inst := instances[0]
-	for _, dep := range append([]*build.Instance{inst}, inst.Dependencies()...) {
-		findings = append(findings, t.forbiddenImports(dep)...)
+	if len(t.refused) > 0 {
+		return cue.Value{}, nil, t.refused
 	}
-	if len(t.refused) > 0 || findings.HasErrors() {
-		return cue.Value{}, nil, append(findings, t.refused...)
+	if findings := t.importFindings(dir, name); len(findings) > 0 {
+		// What the loader says about other things than imports holds beside them.
+		for _, f := range t.loadFindings(inst.Err) {
+			if f.Code != CodeImport {
+				findings = append(findings, f)
+			}
+		}
+		return cue.Value{}, nil, findings
 	}
 	if inst.Err != nil {
 		return cue.Value{}, nil, t.loadFindings(inst.Err)
@@ -192,24 +198,6 @@ func (t *tree) packageName(dir string) (string, diag.List) {
 		return "", diag.List{out}
 	}
 	return names[0], nil
-}
-
-// forbiddenImports refuses packages that only make sense where commands run.
-func (t *tree) forbiddenImports(inst *build.Instance) diag.List {
-	var findings diag.List
-	for _, f := range inst.Files {
-		for spec := range f.ImportSpecs() {
-			if p := strings.Trim(spec.Path.Value, `"`); p == "tool" || strings.HasPrefix(p, "tool/") {
-				findings = append(findings, diag.Finding{
-					Code:    CodeImport,
-					Message: fmt.Sprintf("package %s is not allowed", p),
-					Pos:     t.position(spec.Path.Pos()),
-					Help:    "move what uses it into a file whose name ends in _tool.cue; such files aren't read here",
-				})
-			}
-		}
-	}
-	return findings
 }
 
 // newContext returns a context of its own for one evaluation: CUE keeps every

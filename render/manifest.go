@@ -49,7 +49,7 @@ func Manifest(file string, text []byte) (Bundle, diag.List) {
 		}
 		found, _ := c.check(o)
 		for _, f := range found {
-			if f.Path != "metadata.name" || f.Code != CodeRequired {
+			if f.Path != "metadata.name" && f.Path != "metadata" || f.Code != CodeRequired {
 				findings = append(findings, f)
 			}
 		}

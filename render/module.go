@@ -51,6 +51,7 @@ func (t *tree) mountModules(definitions fs.FS) diag.List {
 	if findings != nil {
 		return findings
 	}
+	t.module = modulePath(file.Module)
 	t.mounts = append(t.mounts, mount{module: SchemaModule, layers: []fs.FS{definitions}, origins: []string{SchemaModule}})
 	t.mountVendored()
 
@@ -159,9 +160,7 @@ func (r mountRegistry) Fetch(_ context.Context, m module.Version) (module.Source
 }
 
 func (r mountRegistry) ModFile(_ context.Context, m module.Version) (*modfile.File, error) {
-	if !r.has(modulePath(m.Path())) {
-		return nil, notVendored(m.Path())
-	}
+	// What isn't vendored gets a module file too: only its own imports shall fail.
 	text := fmt.Appendf(nil, "module: %q\nlanguage: version: %q\n", m.Path(), languageVersion)
 	return modfile.ParseNonStrict(text, moduleFile)
 }

@@ -183,7 +183,8 @@ func (s *shape) compileFields(spanning marks, at string) {
 		name := sel.Unquoted()
 		f := compileShape(fields.Value(), s.full.LookupPath(cue.MakePath(sel)), spanning, strings.TrimPrefix(at+"."+name, "."))
 		s.fields[name] = f
-		if sel.ConstraintType() == cue.RequiredConstraint {
+		// A regular field is filled in by CUE, but not what is required inside.
+		if sel.ConstraintType() == cue.RequiredConstraint || sel.ConstraintType() == 0 && len(f.required) > 0 {
 			s.required = append(s.required, name)
 		}
 	}

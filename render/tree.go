@@ -49,6 +49,8 @@ type tree struct {
 	replaced map[string][]byte
 
 	submodules []string
+	// module is the path of the tree's own module, without its major version.
+	module string
 
 	mu      sync.Mutex
 	read    int64

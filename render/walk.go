@@ -26,8 +26,11 @@ type walker struct {
 const maxObjectValues = 1 << 17
 
 func (w *walker) run(v cue.Value) {
-	value, ok, from := w.value(v, nil)
-	w.object.places[""] = containerPlace(w.placeOf(from))
+	if p := v.Pos(); !foreign(p.Filename()) {
+		// As long as nothing better is known.
+		w.note(nil, place{value: w.tree.position(p)})
+	}
+	value, ok, _ := w.value(v, nil)
 	if w.size > maxObjectValues {
 		// Nothing else about it is worth knowing, or affordable.
 		w.object.Value, w.object.broken = map[string]any{}, map[string]bool{"": true}
@@ -40,8 +43,8 @@ func (w *walker) run(v cue.Value) {
 	if w.object.Value == nil {
 		w.object.Value = map[string]any{}
 		if ok {
-			w.fail(CodeType, nil, fmt.Sprintf("%s is declared as a %s", w.object.ID(), v.IncompleteKind()),
-				"declare it as an object with the fields of a "+w.object.GVK.Kind)
+			w.fail(CodeType, nil, fmt.Sprintf("%s is declared as %s", w.object.ID(), kindName(v.IncompleteKind())),
+				"declare it as an object with the fields of the kind")
 		}
 	}
 	w.identify()
@@ -106,12 +109,12 @@ func (w *walker) value(v cue.Value, path []any) (x any, ok bool, from *written) 
 	case cue.ListKind:
 		return w.list(v, d, path)
 	case cue.BottomKind:
-		// A struct with an erroneous field is itself an error, but can be walked.
+		// A struct or list with an erroneous part is itself an error, but can be walked.
 		if fields, err := d.Fields(); err == nil && fields.Next() {
+			if fields.Selector().LabelType() == cue.IndexLabel {
+				return w.list(v, d, path)
+			}
 			return w.structure(v, d, path)
-		}
-		if items, err := d.List(); err == nil && items.Next() {
-			return w.list(v, d, path)
 		}
 	}
 	from = w.sourceOf(v)
@@ -151,7 +154,11 @@ func (w *walker) leaf(v, d cue.Value, path []any) (any, bool) {
 		w.fail(CodeIncomplete, path, what, "give it a value in this cluster's package, or make the field optional with ?")
 		return nil, false
 	}
-	w.fail(CodeType, path, fmt.Sprintf("a %s can't be part of a Kubernetes object", d.IncompleteKind()), "use a string or a number that fits 64 bits")
+	if d.IncompleteKind() == cue.IntKind {
+		w.fail(CodeType, path, "the number doesn't fit 64 bits", "use a smaller number, or a string")
+		return nil, false
+	}
+	w.fail(CodeType, path, fmt.Sprintf("%s can't be part of a Kubernetes object", d.IncompleteKind()), "use a string")
 	return nil, false
 }
 
@@ -177,24 +184,37 @@ func (w *walker) structure(v, d cue.Value, path []any) (any, bool, *written) {
 
 func (w *walker) list(v, d cue.Value, path []any) (any, bool, *written) {
 	out := []any{}
-	items, err := d.List()
-	if err != nil {
-		w.breakAt(path)
-		w.fail(CodeConflict, path, oneLine(messageOf(err)), defaultHelp(CodeConflict))
-		return nil, false, nil
-	}
 	var parts []*written
-	for i := 0; items.Next() && w.size <= maxObjectValues; i++ {
+	add := func(item cue.Value) {
 		// A broken element stays in its place, so that the others keep theirs.
-		x, _, from := w.value(items.Value(), child(path, i))
+		x, _, from := w.value(item, child(path, len(out)))
 		out = append(out, x)
 		parts = append(parts, from)
+	}
+	if items, err := d.List(); err == nil {
+		for items.Next() && w.size <= maxObjectValues {
+			add(items.Value())
+		}
+	} else {
+		// The elements of a list that is an error are only to be had as fields.
+		items, err := d.Fields()
+		if err != nil {
+			w.breakAt(path)
+			w.fail(CodeConflict, path, oneLine(messageOf(err)), defaultHelp(CodeConflict))
+			return nil, false, nil
+		}
+		for items.Next() && w.size <= maxObjectValues {
+			add(items.Value())
+		}
 	}
 	return out, true, w.container(v, path, parts)
 }
 
 // container notes the place of a struct or list.
 func (w *walker) container(v cue.Value, path []any, parts []*written) *written {
+	if w.size > maxObjectValues {
+		return nil
+	}
 	from := w.containerOf(v, path, parts)
 	w.note(path, containerPlace(w.placeOf(from)))
 	return from
@@ -226,7 +246,13 @@ func scalar(v cue.Value) (any, bool) {
 func (w *walker) remaining(value any, err error) {
 	for _, e := range errors.Errors(err) {
 		path := relative(e.Path(), value)
-		if w.reported(path) {
+		if len(path) == 1 && len(e.Path()) > 1 {
+			// The name of a field of a definition, not of this object.
+			if _, ok := lookup(value, path); !ok {
+				path = nil
+			}
+		}
+		if w.reported(path) || w.known(e) {
 			continue
 		}
 		w.breakAt(path)
@@ -245,6 +271,20 @@ func (w *walker) remaining(value any, err error) {
 			w.findings = append(w.findings, f)
 		}
 	}
+}
+
+// known reports whether all places that an error names are in findings already: the
+// leaf that it comes from has been reported under its own path.
+func (w *walker) known(e errors.Error) bool {
+	own, _ := w.tree.errorPositions(e)
+	if len(own) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(w.findings, func(f diag.Finding) bool {
+		return !slices.ContainsFunc(own, func(p diag.Position) bool {
+			return p != f.Pos && !slices.ContainsFunc(f.Related, func(r diag.Related) bool { return r.Pos == p })
+		})
+	})
 }
 
 // contains reports whether the finding already names the position's line.

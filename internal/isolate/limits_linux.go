@@ -49,3 +49,12 @@ func killed(err error) bool {
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
+
+// peakMemory is how many bytes of memory a child had at most.
+func peakMemory(exit *exec.ExitError) int64 {
+	usage, ok := exit.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	return usage.Maxrss << 10
+}

@@ -15,3 +15,6 @@ const wallFactor = 1
 
 // killed is for systems where the kernel counts a child's processor time.
 func killed(err error) bool { return false }
+
+// peakMemory is for systems where the kernel bounds a child's memory.
+func peakMemory(exit *exec.ExitError) int64 { return 0 }

@@ -55,8 +55,9 @@ func run(ctx context.Context, r *request, o Options) (a answer, fault *diag.Find
 		}, used, nil
 	case errors.Is(limited.Err(), context.DeadlineExceeded), killed(err) && used > o.Time/2:
 		return answer{}, tookTooLong(o.Time), used, nil
-	case killed(err) && ctx.Err() == nil:
-		// Neither we nor the clock: the system ran out of memory before the child did.
+	case killed(err) && ctx.Err() == nil, errors.As(err, &exit) && peakMemory(exit) > o.Memory/2:
+		// Either the system ran out of memory before the child did, or the child died
+		// with much of its own in use: Go's runtime doesn't always get to say why.
 		return answer{}, crashed("out of memory", o.Memory), used, nil
 	case errors.As(err, &exit):
 		return answer{}, crashed(stderr.String(), o.Memory), used, nil
