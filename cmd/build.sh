@@ -15,7 +15,7 @@ tty=0
 if [ -t 2 ]; then tty=1; fi
 {
 	code=0
-	go build -v -trimpath -o "$output" "$@" . 2>&1 || code=$?
+	go build -v -o "$output" "$@" . 2>&1 || code=$?
 	echo "exit $code"
 } | awk -v total="$total" -v tty="$tty" -v name="$name" '
 	# go build -v names each package that it compiles; anything else is an error.
