@@ -39,6 +39,7 @@ error, nothing is printed and the exit code is 3.`,
 }
 
 func runRender(s Streams, o renderOptions) error {
+	collectLater()
 	var encode func(render.Bundle) ([]byte, error)
 	switch o.output {
 	case "yaml":

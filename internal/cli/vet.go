@@ -56,6 +56,7 @@ printed, to stdout. The exit code is 3 if one of them is an error.`,
 }
 
 func runVet(s Streams, o vetOptions) error {
+	collectLater()
 	if !slices.Contains(outputs(), o.output) {
 		return usagef("output %q: give one of %s", o.output, strings.Join(outputs(), ", "))
 	}
