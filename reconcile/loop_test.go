@@ -1,0 +1,274 @@
+package reconcile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/coppice-dev/coppice/internal/cloud/ec2"
+	"github.com/coppice-dev/coppice/internal/testkit"
+	"github.com/coppice-dev/coppice/reconcile"
+	"github.com/coppice-dev/coppice/reconcile/provision"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// A manifest as users of Karpenter have them, in plain YAML.
+const manifest = `
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  amiSelectorTerms: [{alias: al2023@latest}]
+  role: KarpenterNodeRole
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  limits: {cpu: 40}
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 1s, budgets: [{nodes: "100%"}]}
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+      - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large, m5.xlarge, m5.2xlarge]}
+---
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: strict}
+spec:
+  limits: {cpu: 2}
+  disruption: {consolidationPolicy: WhenEmpty, consolidateAfter: 1s}
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      terminationGracePeriod: 5s
+      taints: [{key: strict, effect: NoSchedule}]
+      requirements:
+      - {key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}
+`
+
+type loop struct {
+	t     *testing.T
+	kube  client.WithWatch
+	cloud *ec2.Provider
+}
+
+// start runs all controllers against a sandbox until the test ends.
+func start(t *testing.T) *loop {
+	t.Helper()
+	env := testkit.Sandbox(t, "--boot-delay", "500ms", "--node-ready-delay", "200ms", "--shutdown-delay", "500ms")
+	env.Setenv(t)
+	ctrl.SetLogger(logr.Discard())
+	kube := testkit.Client(t, env.REST)
+	testkit.InstallCRDs(t, kube)
+	provider, err := ec2.New(t.Context(), ec2.Config{
+		ClusterName: env.ClusterName, ClusterEndpoint: env.APIServer,
+		KubernetesVersion: func(context.Context) (string, error) { return "1.37", nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- reconcile.Run(ctx, reconcile.Options{
+			Kube: env.REST, Cloud: provider, Batch: provision.DefaultBatch,
+			MetricsAddress: "0", HealthAddress: "0", LeaseDuration: 15 * time.Second,
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("controllers ended with %v", err)
+		}
+	})
+	for _, doc := range strings.Split(manifest, "---\n") {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if err := kube.Create(t.Context(), u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &loop{t: t, kube: kube, cloud: provider}
+}
+
+func (l *loop) deploy(name string, replicas int32, cpu string, alter ...func(*corev1.PodTemplateSpec)) {
+	l.t.Helper()
+	labels := map[string]string{"app": name}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "c", Image: "pause", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+		}}}},
+	}}
+	for _, f := range alter {
+		f(&d.Spec.Template)
+	}
+	if err := l.kube.Create(l.t.Context(), d); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func strict(p *corev1.PodTemplateSpec) {
+	p.Spec.Tolerations = []corev1.Toleration{{Key: "strict", Operator: corev1.TolerationOpExists}}
+	p.Spec.NodeSelector = map[string]string{karpenter.LabelNodePool: "strict"}
+}
+
+// running waits until a Deployment has n pods that run, and returns their Nodes.
+func (l *loop) running(app string, n int) map[string]bool {
+	l.t.Helper()
+	nodes := map[string]bool{}
+	testkit.Await(l.t, l.kube, fmt.Sprintf("%d pods of %s to run", n, app), time.Minute, &corev1.PodList{}, func(pods []*corev1.Pod) (bool, string) {
+		clear(nodes)
+		up := 0
+		for _, p := range pods {
+			if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+				up++
+				nodes[p.Spec.NodeName] = true
+			}
+		}
+		return up == n, fmt.Sprintf("%d of %d pods run", up, len(pods))
+	}, client.MatchingLabels{"app": app})
+	return nodes
+}
+
+// settled waits until every claim is ready and checks that there is one instance
+// for each.
+func (l *loop) settled() {
+	l.t.Helper()
+	claims := 0
+	testkit.Await(l.t, l.kube, "every NodeClaim to be ready", time.Minute, &karpenter.NodeClaimList{}, func(list []*karpenter.NodeClaim) (bool, string) {
+		claims = len(list)
+		for _, c := range list {
+			ready := false
+			for _, x := range c.Status.Conditions {
+				ready = ready || x.Type == karpenter.ConditionReady && x.Status == metav1.ConditionTrue
+			}
+			if !ready || c.DeletionTimestamp != nil {
+				return false, fmt.Sprintf("%s: %v", c.Name, c.Status.Conditions)
+			}
+		}
+		return true, ""
+	})
+	instances, err := l.cloud.Instances(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if len(instances) != claims {
+		l.t.Errorf("%d instances for %d NodeClaims", len(instances), claims)
+	}
+}
+
+// told waits for an event about an object of a name prefix that says what is wanted.
+func (l *loop) told(prefix, reason, text string) {
+	l.t.Helper()
+	testkit.Await(l.t, l.kube, fmt.Sprintf("event %s with %q", reason, text), 30*time.Second, &eventsv1.EventList{}, func(list []*eventsv1.Event) (bool, string) {
+		var seen []string
+		for _, e := range list {
+			if strings.HasPrefix(e.Regarding.Name, prefix) && e.Reason == reason {
+				if strings.Contains(e.Note, text) {
+					return true, ""
+				}
+				seen = append(seen, e.Note)
+			}
+		}
+		return false, strings.Join(seen, " | ")
+	})
+}
+
+func TestLoop(t *testing.T) {
+	l := start(t)
+
+	t.Log("pods that fit nowhere get nodes")
+	l.deploy("web", 6, "1")
+	first := l.running("web", 6)
+	l.settled()
+
+	t.Log("a deleted Node is drained within its PodDisruptionBudget, and replaced")
+	five := intstr.FromInt32(5)
+	if err := l.kube.Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &five, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var gone string
+	for gone = range first {
+		break
+	}
+	testkit.Delete(t, l.kube, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: gone}})
+	fewest := 6
+	testkit.Await(t, l.kube, "the pods to leave the deleted Node", time.Minute, &corev1.PodList{}, func(pods []*corev1.Pod) (bool, string) {
+		up, still := 0, 0
+		for _, p := range pods {
+			if p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+				up++
+				if p.Spec.NodeName == gone {
+					still++
+				}
+			}
+		}
+		fewest = min(fewest, up)
+		return up == 6 && still == 0, fmt.Sprintf("%d run, %d of them on %s", up, still, gone)
+	}, client.MatchingLabels{"app": "web"})
+	if fewest < 5 {
+		t.Errorf("only %d pods ran at one time; the PodDisruptionBudget wants 5", fewest)
+	}
+	testkit.AwaitGone(t, l.kube, time.Minute, &corev1.NodeList{}, types.NamespacedName{Name: gone})
+	l.settled()
+
+	t.Log("a pod that no type can hold is told why")
+	l.deploy("huge", 1, "64")
+	l.told("huge", "FailedScheduling", "no instance type has enough cpu")
+	testkit.Delete(t, l.kube, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "huge"}})
+
+	t.Log("limits hold, and are named")
+	l.deploy("guarded", 1, "1", strict, func(p *corev1.PodTemplateSpec) {
+		p.Annotations = map[string]string{karpenter.AnnotationDoNotDisrupt: "true"}
+	})
+	nodes := l.running("guarded", 1)
+	l.deploy("over", 1, "1", strict)
+	l.told("over", "FailedScheduling", "limit for cpu")
+	testkit.Delete(t, l.kube, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "over"}})
+
+	t.Log("a termination grace period outranks do-not-disrupt")
+	for name := range nodes {
+		testkit.Delete(t, l.kube, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		testkit.AwaitGone(t, l.kube, time.Minute, &corev1.NodeList{}, types.NamespacedName{Name: name})
+	}
+
+	t.Log("without pods nothing is left")
+	for _, app := range []string{"web", "guarded"} {
+		testkit.Delete(t, l.kube, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: app}})
+	}
+	testkit.Await(t, l.kube, "every NodeClaim to go", time.Minute, &karpenter.NodeClaimList{}, func(list []*karpenter.NodeClaim) (bool, string) {
+		return len(list) == 0, fmt.Sprintf("%d are left", len(list))
+	})
+	instances, err := l.cloud.Instances(t.Context())
+	if err != nil || len(instances) != 0 {
+		t.Errorf("%d instances are left (%v)", len(instances), err)
+	}
+}
