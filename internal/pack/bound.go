@@ -1,8 +1,12 @@
 package pack
 
-import "math/bits"
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+)
 
-// bound returns what new nodes for the pods of the bins cost an hour at least.
+// What new nodes for some pods cost an hour at least, whatever the packing.
 //
 // Let rates λ weigh resources, and let an entry's ratio be its price over the
 // worth of its room. A pod is charged its worth times the least ratio of the
@@ -13,42 +17,271 @@ import "math/bits"
 // Whatever pods share a node of entry e, each is charged at most e's own ratio,
 // and together they need no more than its room, so that their charges come to
 // its price at most. Summed over all nodes: no packing is cheaper than the
-// charges. This holds for any rates; those of the fractional optimum make it
-// nearly tight. All is computed with integers, rounding down what pods are
-// charged and up what entries are worth.
+// charges. This holds for any rates, so that the best are looked for: first the
+// dual prices of fractional problems, then steps that raise the sum.
+//
+// The search uses floating point; what is reported is computed with integers,
+// rounding down what pods are charged and up what entries are worth.
+
+// charge is the pods that ask for the same and may be in the same breeds.
+type charge struct {
+	demand []int64
+	breeds bitset
+	count  int64
+	kinds  []int32
+	// entries are those that take such a pod, reservations left out.
+	entries []int32
+}
+
+// charges groups the pods that count gives for each kind.
+func (v *solver) charges(count func(k int32) int64) []charge {
+	index := map[string]int{}
+	var out []charge
+	var buf []byte
+	for k := range v.kinds {
+		n := count(int32(k))
+		if n == 0 {
+			continue
+		}
+		kd := &v.kinds[k]
+		buf = buf[:0]
+		for _, q := range kd.demand {
+			buf = binary.AppendVarint(buf, q)
+		}
+		for _, w := range kd.scheme.breeds {
+			buf = binary.LittleEndian.AppendUint64(buf, w)
+		}
+		i, ok := index[string(buf)]
+		if !ok {
+			i = len(out)
+			index[string(buf)] = i
+			out = append(out, charge{demand: kd.demand, breeds: kd.scheme.breeds, entries: v.takers(kd)})
+		}
+		out[i].count += n
+		out[i].kinds = append(out[i].kinds, int32(k))
+	}
+	return out
+}
+
+// takers lists the entries that take a pod of the kind.
+func (v *solver) takers(k *kind) []int32 {
+	var out []int32
+	for b := k.scheme.breeds.next(0); b >= 0; b = k.scheme.breeds.next(b + 1) {
+		br := &v.menu.breeds[b]
+		if br.reservation >= 0 {
+			continue
+		}
+		for e := br.first; e < br.last; e++ {
+			if v.menu.fits(e, k.demand) {
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// findRates returns rates for the pods of the charges: those with the greatest
+// sum of charges among the dual prices of a few fractional problems, improved by
+// steps along single resources, as many as effort allows.
+//
+// One fractional problem is not enough. Small types are cheap in one resource and
+// useless to most pods; a fraction of each pod could still use them. The problems
+// leave out entries that take less than a share of the demand.
+func (v *solver) findRates(charges []charge, effort int) []int64 {
+	m := v.menu
+	total := make([]int64, m.dims)
+	for i := range charges {
+		for d, q := range charges[i].demand {
+			if len(charges[i].entries) > 0 {
+				total[d] += q * charges[i].count
+			}
+		}
+	}
+	share := make([]float64, len(m.entries))
+	for i := range charges {
+		part := 0.0
+		for d, q := range charges[i].demand {
+			if total[d] > 0 {
+				part += float64(float64(q) * float64(charges[i].count) / float64(total[d]))
+			}
+		}
+		for _, e := range charges[i].entries {
+			share[e] += part / float64(len(total))
+		}
+	}
+	ratio := make([]float64, len(m.entries))
+	var best []int64
+	most := -1.0
+	for _, least := range [...]float64{0, 0.3, 0.6, 0.9, 0.999} {
+		rates := m.dualPrices(total, func(e int32) bool { return share[e] > 0 && share[e] >= least })
+		if sum := v.sumCharges(charges, rates, ratio); sum > most {
+			best, most = rates, sum
+		}
+	}
+	try := make([]int64, m.dims)
+	for step := 0.5; step > 0.01 && effort > 0; {
+		improved := false
+		for d := range best {
+			for _, factor := range [...]float64{1 + step, 1 / (1 + step)} {
+				copy(try, best)
+				try[d] = int64(min(float64(max(try[d], 1))*factor, 1<<60))
+				effort--
+				if sum := v.sumCharges(charges, try, ratio); sum > float64(most*1.00001) {
+					copy(best, try)
+					most, improved = sum, true
+				}
+			}
+		}
+		if !improved {
+			step /= 2
+		}
+	}
+	return best
+}
+
+// sumCharges returns the sum of all charges at the rates. Ratio is scratch, with
+// a place for each entry.
+func (v *solver) sumCharges(charges []charge, rates []int64, ratio []float64) float64 {
+	m := v.menu
+	for e := range m.entries {
+		worth := 0.0
+		for d, q := range m.at(int32(e)) {
+			worth += float64(float64(max(q, 0)) * float64(rates[d]))
+		}
+		ratio[e] = math.Inf(1)
+		if worth > 0 {
+			ratio[e] = float64(m.entries[e].price) / worth
+		}
+	}
+	sum := 0.0
+	for i := range charges {
+		c := &charges[i]
+		worth := 0.0
+		for d, q := range c.demand {
+			worth += float64(float64(q) * float64(rates[d]))
+		}
+		least := math.Inf(1)
+		for _, e := range c.entries {
+			least = min(least, ratio[e])
+		}
+		if worth > 0 && !math.IsInf(least, 1) {
+			sum += float64(float64(c.count) * float64(worth*least))
+		}
+	}
+	return sum
+}
+
+// bound returns what new nodes for the pods of the bins cost an hour at least.
 //
 // A reservation's instances cost next to nothing but are few. Charges leave them
 // out, and what they could serve at most is taken off the sum.
 func (v *solver) bound() int64 {
-	m := v.menu
-	worth := make([]int64, len(m.entries))
-	for e := range m.entries {
-		for d, q := range m.at(int32(e)) {
-			if q > 0 && v.rates[d] > 0 {
-				worth[e] += scaled(q, v.rates[d]) + 1
-			}
-		}
+	if v.lower >= 0 {
+		return v.lower
 	}
+	v.lower = v.findBound()
+	return v.lower
+}
+
+func (v *solver) findBound() int64 {
 	counts := make([]int64, len(v.kinds))
 	for i := range v.bins {
 		for _, p := range v.bins[i].parts {
 			counts[p.kind] += int64(p.n)
 		}
 	}
+	charges := v.charges(func(k int32) int64 { return counts[k] })
+	least := v.boundAt(charges, v.rates)
+	if v.o.Work >= 0 {
+		least = max(least, v.boundAt(charges, v.findRates(charges, boundEffort)))
+		if len(charges) <= maxRows {
+			least = max(least, v.boundByColumns(charges))
+		}
+	}
+	return least
+}
+
+// maxRows is the number of rows up to which columns are generated: their cost
+// grows with its square.
+const maxRows = 160
+
+// sacksPerRound is how many knapsacks a round of work buys: about a millisecond's
+// worth.
+const sacksPerRound = 60
+
+func (v *solver) boundByColumns(charges []charge) int64 {
+	for _, n := range v.inReservations() {
+		if n > 0 {
+			return 0
+		}
+	}
+	rows := make([]need, 0, len(charges))
+	at := make([]int32, len(v.kinds))
+	for i := range charges {
+		c := &charges[i]
+		for _, k := range c.kinds {
+			at[k] = int32(len(rows))
+		}
+		if len(c.entries) > 0 {
+			rows = append(rows, need{demand: c.demand, amount: amounts(c.demand), breeds: c.breeds, count: c.count})
+		}
+	}
+	if len(rows) == 0 {
+		return 0
+	}
+	// A plan that is cheaper than this one has no node that costs as much as all of
+	// it. What is left out so can only raise the bound, up to what this plan costs.
+	cost := v.price()
+	m := v.newMaster(rows, cost)
+	m.learn(func(*bin) bool { return true }, func(pt part) int32 { return at[pt.kind] })
+	m.generate(v.o.Work*sacksPerRound, v.o.Stop)
+	return min(m.bound(), cost)
+}
+
+func amounts(demand []int64) []float64 {
+	out := make([]float64, len(demand))
+	for d, q := range demand {
+		out[d] = float64(q)
+	}
+	return out
+}
+
+// boundEffort is how many rates the search for the best bound tries. The bound
+// moves by less than a tenth of a percent after about forty.
+const boundEffort = 60
+
+// boundAt returns the bound at the rates.
+func (v *solver) boundAt(charges []charge, rates []int64) int64 {
+	m := v.menu
+	worth := make([]int64, len(m.entries))
+	for e := range m.entries {
+		for d, q := range m.at(int32(e)) {
+			if q > 0 && rates[d] > 0 {
+				worth[e] = min(worth[e]+min(scaled(q, rates[d]), unlimited)+1, unlimited)
+			}
+		}
+	}
 	total, most := int64(0), int64(0)
-	var mostPrice, mostWorth int64 = 1, 1
-	for k := range counts {
-		if counts[k] == 0 {
+	var mostPrice, mostWorth int64 = 0, 1
+	for i := range charges {
+		c := &charges[i]
+		best, cheapest := int32(-1), int32(-1)
+		for _, e := range c.entries {
+			if worth[e] > 0 && (best < 0 || less(m.entries[e].price, worth[e], m.entries[best].price, worth[best])) {
+				best = e
+			}
+			if cheapest < 0 || m.entries[e].price < m.entries[cheapest].price {
+				cheapest = e
+			}
+		}
+		if cheapest >= 0 {
+			most = max(most, m.entries[cheapest].price)
+		}
+		if best < 0 {
 			continue
 		}
-		kd := &v.kinds[k]
-		price, per, ok := v.leastRatio(kd, worth)
-		if !ok {
-			continue
-		}
-		charge := mulDiv(worthOf(kd.demand, v.rates), price, per)
-		total += counts[k] * charge
-		most = max(most, v.leastPrice(kd))
+		price, per := m.entries[best].price, worth[best]
+		total += c.count * mulDiv(worthOf(c.demand, rates), price, per)
 		if less(mostPrice, mostWorth, price, per) {
 			mostPrice, mostWorth = price, per
 		}
@@ -72,53 +305,13 @@ func (v *solver) bound() int64 {
 	return max(total, most)
 }
 
-// inReservations counts the bins that take an instance of each reservation.
+// inReservations counts the instances of each reservation that nodes could take.
 func (v *solver) inReservations() []int64 {
 	out := make([]int64, len(v.menu.reservations))
-	for i := range v.bins {
-		b := &v.bins[i]
-		if len(b.parts) > 0 {
-			if r := v.menu.breeds[v.menu.entries[b.entry].breed].reservation; r >= 0 {
-				out[r]++
-			}
-		}
+	for i, id := range v.menu.reservations {
+		out[i] = v.space.reserved(id)
 	}
 	return out
-}
-
-// leastRatio returns the price and worth of the entry with the least ratio that
-// takes a pod of the kind.
-func (v *solver) leastRatio(k *kind, worth []int64) (price, per int64, ok bool) {
-	m := v.menu
-	for b := k.scheme.breeds.next(0); b >= 0; b = k.scheme.breeds.next(b + 1) {
-		br := &m.breeds[b]
-		if br.reservation >= 0 {
-			continue
-		}
-		for e := br.first; e < br.last; e++ {
-			if m.fits(e, k.demand) && worth[e] > 0 && (!ok || less(m.entries[e].price, worth[e], price, per)) {
-				price, per, ok = m.entries[e].price, worth[e], true
-			}
-		}
-	}
-	return price, per, ok
-}
-
-// leastPrice returns what a node for one pod of the kind costs at least.
-func (v *solver) leastPrice(k *kind) int64 {
-	least := int64(-1)
-	for b := k.scheme.breeds.next(0); b >= 0; b = k.scheme.breeds.next(b + 1) {
-		br := &v.menu.breeds[b]
-		for e := br.first; e < br.last; e++ {
-			if v.menu.fits(e, k.demand) {
-				if p := v.menu.entries[e].price; least < 0 || p < least {
-					least = p
-				}
-				break
-			}
-		}
-	}
-	return max(least, 0)
 }
 
 // mulDiv returns a*b/c rounded down, for non-negative numbers with a result that

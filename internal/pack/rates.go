@@ -38,15 +38,15 @@ func worthOf(load, rates []int64) int64 {
 	sum := int64(0)
 	for d, q := range load {
 		if q > 0 && rates[d] > 0 {
-			sum += scaled(q, rates[d])
+			sum = min(sum+min(scaled(q, rates[d]), unlimited), unlimited)
 		}
 	}
 	return sum
 }
 
-// findRates solves the program over the entries for which use is true. Resources
+// dualPrices solves the program over the entries for which use is true. Resources
 // that no entry supplies have no rate.
-func (m *menu) findRates(demand []int64, use func(e int32) bool) []int64 {
+func (m *menu) dualPrices(demand []int64, use func(e int32) bool) []int64 {
 	rates := make([]int64, m.dims)
 	var rows []int
 	for d, q := range demand {

@@ -42,10 +42,23 @@ type solver struct {
 	// startsNow; lax that caps are not minded, see group.
 	start, lax bool
 	// real means that domains without nodes no longer count, see startReal.
-	real bool
+	real   bool
+	packer *packer
+	// lower is the bound once it is known, else negative. What pods are on new nodes
+	// is settled when it is first asked for.
+	lower int64
+	// While improving: the bins that may be taken apart, those that are, how they
+	// were filled, and copies of what came of them.
+	mobile, taken []int32
+	prints        []uint64
+	copies        []bin
 	// everything is the space with every offering available, for explanations.
 	everything *space
 
+	// shortlists are the entries worth trying, by set of breeds.
+	shortlists map[string][]int32
+
+	list  []int32
 	buf   []byte
 	load  []int64
 	tried []int16
@@ -74,12 +87,19 @@ type onNode struct{ kind, bucket, node, n int32 }
 
 // solve makes a plan for the pods.
 func (v *solver) solve(pods []int32) {
+	v.lower = -1
 	v.gather(pods)
 	v.menu = v.s.menuFor(v.space, v.filters, v.keys, v.dims)
 	v.compile()
 	v.weigh()
 	v.budget.init(v)
 	v.place()
+	v.rightSize()
+	if v.o.Work >= 0 {
+		v.repack()
+		v.mix()
+		v.improve()
+	}
 }
 
 // weigh finds the rates and the order in which batches are placed.
@@ -97,7 +117,12 @@ func (v *solver) weigh() {
 		}
 	}
 	v.load = make([]int64, len(v.dims))
-	v.rates = v.menu.findRates(v.remaining, func(int32) bool { return true })
+	v.rates = v.findRates(v.charges(func(k int32) int64 {
+		if b := &v.batches[v.kinds[k].batch]; b.first == k {
+			return int64(len(b.pods))
+		}
+		return 0
+	}), 0)
 	for i := range v.kinds {
 		v.kinds[i].worth = worthOf(v.kinds[i].demand, v.rates)
 	}

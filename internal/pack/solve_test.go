@@ -2,9 +2,6 @@ package pack
 
 import "testing"
 
-// gib is a GiB in bytes.
-const gib = 1 << 30
-
 // linear returns types of 1 to n vCPU with two GiB a vCPU, for sale on demand in
 // three zones at a price in proportion.
 func linear(n int) []InstanceType {

@@ -246,11 +246,11 @@ func TestRandomProblems(t *testing.T) {
 		"all":         {"everything at once", allFeatures},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(400) {
+			for seed := range uint64(150) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				p := randomProblem(r, test.f)
 				for _, policy := range []Policy{Priced, Respect, Ignore} {
-					o := Options{Preferences: policy}
+					o := Options{Preferences: policy, Work: 4}
 					plan, err := Solve(p, o)
 					if err != nil {
 						t.Fatal(err)

@@ -1,0 +1,550 @@
+package pack
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Repacking opens nodes one at a time and asks of each: which entry, filled with
+// which of the pods that are left, wastes least of its price?
+//
+//	seed     the most valuable pod left, for it has to go somewhere
+//	entries  a few of each size that take the seed, the best rate first
+//	fill     for each: add the size of pods that points most where room is left
+//	choose   the entry whose pods are worth most for its price; as often as the
+//	         pods last
+//
+// Pods keep the bucket that the greedy search chose, so that what topology counts
+// by zone and the like stays as it is; what it counts by node is checked while
+// filling. Bins with pods that ask for company by node are left alone.
+
+// lot is a number of pods of a kind, in a bucket, to be packed.
+type lot struct {
+	kind, bucket int32
+	left         int32
+	size         int32
+	breeds       bitset
+}
+
+// size is the pods to be packed that ask for the same resources.
+type size struct {
+	demand []int64
+	// amount is demand as numbers to be weighed.
+	amount []float64
+	worth  int64
+	lots   []int32
+	left   int32
+	// passed is the filling in which no pod of the size could join.
+	passed uint32
+}
+
+// packer packs lots into bins. Its memory is kept from one use to the next.
+type packer struct {
+	v     *solver
+	lots  []lot
+	sizes []size
+	// sizeOf finds the size of a kind: kinds of equal demand share one number in
+	// shape, and slot is that number's place among the sizes, valid if stamp is now.
+	shape       []int32
+	slot        []int32
+	stamp       []uint32
+	now         uint32
+	trial, best pattern
+	load        []int64
+	// demand is what all lots left ask for; target is the load that the trial is to
+	// have, pull how much more of each resource it wants.
+	demand       []int64
+	target, pull []float64
+	bin          bin
+	out          []bin
+	spare        []bin
+	noise        noise
+	// limit ends packing once it has cost as much, if it is more than zero; spent is
+	// what it cost so far.
+	limit, spent int64
+	// scratch of merge
+	order, place []int32
+	sorted       []size
+	round        uint32
+}
+
+// pattern is what one bin is filled with: numbers of pods by lot.
+type pattern struct {
+	entry int32
+	worth int64
+	parts []part // kind is the lot
+}
+
+// newPacker numbers the demands of the kinds.
+func (v *solver) newPacker() *packer {
+	p := &packer{v: v, load: make([]int64, len(v.dims)), demand: make([]int64, len(v.dims)), target: make([]float64, len(v.dims)), pull: make([]float64, len(v.dims))}
+	p.bin.load = p.load
+	p.shape = make([]int32, len(v.kinds))
+	index := map[string]int32{}
+	var buf []byte
+	for k := range v.kinds {
+		buf = buf[:0]
+		for _, q := range v.kinds[k].demand {
+			for i := range 8 {
+				buf = append(buf, byte(q>>(8*i)))
+			}
+		}
+		id, ok := index[string(buf)]
+		if !ok {
+			id = int32(len(index))
+			index[string(buf)] = id
+		}
+		p.shape[k] = id
+	}
+	p.slot, p.stamp = make([]int32, len(index)), make([]uint32, len(index))
+	return p
+}
+
+// begin empties the packer.
+func (p *packer) begin() {
+	p.lots, p.sizes, p.out = p.lots[:0], p.sizes[:0], p.out[:0]
+	p.now++
+	clear(p.demand)
+	p.limit, p.spent = 0, 0
+}
+
+// put adds pods to be packed.
+func (p *packer) put(kind, bucket, n int32) {
+	k := &p.v.kinds[kind]
+	id := p.shape[kind]
+	if p.stamp[id] != p.now {
+		p.stamp[id], p.slot[id] = p.now, int32(len(p.sizes))
+		if len(p.sizes) < cap(p.sizes) {
+			p.sizes = p.sizes[:len(p.sizes)+1]
+		} else {
+			p.sizes = append(p.sizes, size{})
+		}
+		s := &p.sizes[len(p.sizes)-1]
+		s.demand, s.worth, s.left, s.lots, s.amount = k.demand, k.worth, 0, s.lots[:0], s.amount[:0]
+		for _, q := range k.demand {
+			s.amount = append(s.amount, float64(q))
+		}
+	}
+	at := p.slot[id]
+	s := &p.sizes[at]
+	s.left += n
+	for d, q := range k.demand {
+		p.demand[d] += int64(n) * q
+	}
+	s.lots = append(s.lots, int32(len(p.lots)))
+	p.lots = append(p.lots, lot{kind, bucket, n, at, k.scheme.buckets[bucket].breeds})
+}
+
+// merge joins equal lots after many were put, and puts sizes and lots into an
+// order that depends on content alone: the most valuable first.
+func (p *packer) merge() {
+	slices.SortFunc(p.lots, func(a, b lot) int {
+		return cmp.Or(cmp.Compare(p.sizes[b.size].worth, p.sizes[a.size].worth), cmp.Compare(p.v.kinds[a.kind].batch, p.v.kinds[b.kind].batch),
+			cmp.Compare(a.kind, b.kind), cmp.Compare(a.bucket, b.bucket))
+	})
+	keep := p.lots[:0]
+	for _, l := range p.lots {
+		if n := len(keep); n > 0 && keep[n-1].kind == l.kind && keep[n-1].bucket == l.bucket {
+			keep[n-1].left += l.left
+			continue
+		}
+		keep = append(keep, l)
+	}
+	p.lots = keep
+	for i := range p.sizes {
+		p.sizes[i].lots = p.sizes[i].lots[:0]
+	}
+	// Sizes of equal worth are told apart by their first lot.
+	for i := range p.lots {
+		s := &p.sizes[p.lots[i].size]
+		s.lots = append(s.lots, int32(i))
+	}
+	order := p.order[:0]
+	for i := range p.sizes {
+		order = append(order, int32(i))
+	}
+	p.order = order
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(p.sizes[b].worth, p.sizes[a].worth), cmp.Compare(p.sizes[a].lots[0], p.sizes[b].lots[0]))
+	})
+	p.sorted = append(p.sorted[:0], p.sizes...)
+	place := append(p.place[:0], order...)
+	p.place = place
+	for i, o := range order {
+		p.sizes[i] = p.sorted[o]
+		place[o] = int32(i)
+	}
+	for i := range p.lots {
+		p.lots[i].size = place[p.lots[i].size]
+	}
+}
+
+// batchShare is the part of what fits that is added at a time. One pod at a time
+// would mix best and take long in the largest types; a sixteenth was measured to
+// cost nothing in price.
+const batchShare = 16
+
+// pack packs all lots and reports whether it could.
+func (p *packer) pack(weight int) bool {
+	for {
+		seed := p.seed()
+		if seed < 0 {
+			return true
+		}
+		if !p.open(seed, weight) || p.limit > 0 && p.spent >= p.limit {
+			return false
+		}
+	}
+}
+
+// seed returns a lot of the most valuable size left, or -1.
+func (p *packer) seed() int32 {
+	for i := range p.sizes {
+		s := &p.sizes[i]
+		if s.left == 0 {
+			continue
+		}
+		for _, l := range s.lots {
+			if p.lots[l].left > 0 {
+				return l
+			}
+		}
+	}
+	return -1
+}
+
+// open fills the best bin for a seed and takes it as often as the pods last.
+func (p *packer) open(seed int32, weight int) bool {
+	v := p.v
+	p.best.entry = -1
+	l := &p.lots[seed]
+	k := &v.kinds[l.kind]
+	for _, e := range v.shortlist(l.breeds) {
+		if p.limit > 0 && (p.spent+v.menu.entries[e].price >= p.limit || p.noise.below(3) == 0) {
+			continue
+		}
+		if v.weightOf(e) != weight || !v.menu.fits(e, k.demand) || !v.budget.room(v, e, nowhere) {
+			continue
+		}
+		p.fill(e, seed)
+		if p.best.entry < 0 || p.wastesLess(&p.trial, &p.best) {
+			p.trial, p.best = p.best, p.trial
+		}
+	}
+	if p.best.entry < 0 {
+		// Nothing on the list takes it: try all.
+		for b := l.breeds.next(0); b >= 0; b = l.breeds.next(b + 1) {
+			br := &v.menu.breeds[b]
+			for e := br.first; e < br.last && v.weight(br.pool) == weight; e++ {
+				if v.menu.fits(e, k.demand) && v.budget.room(v, e, nowhere) {
+					p.fill(e, seed)
+					if p.best.entry < 0 || p.wastesLess(&p.trial, &p.best) {
+						p.trial, p.best = p.best, p.trial
+					}
+				}
+			}
+		}
+	}
+	if p.best.entry < 0 {
+		return false
+	}
+	times := int32(1 << 30)
+	for _, part := range p.best.parts {
+		times = min(times, p.lots[part.kind].left/part.n)
+	}
+	for i := range times {
+		if i > 0 && !v.budget.room(v, p.best.entry, nowhere) {
+			break
+		}
+		p.emit()
+	}
+	return true
+}
+
+// wastesLess reports whether a's pods are worth more for its price than b's.
+func (p *packer) wastesLess(a, b *pattern) bool {
+	pa, pb := max(p.v.menu.entries[a.entry].price, 1), max(p.v.menu.entries[b.entry].price, 1)
+	return less(b.worth, pb, a.worth, pa)
+}
+
+// fill makes trial the pattern of an entry that has the seed in it.
+func (p *packer) fill(e, seed int32) {
+	v := p.v
+	for d := range p.load {
+		p.load[d] = 0
+	}
+	p.bin.entry, p.bin.local = e, p.bin.local[:0]
+	p.trial.entry, p.trial.worth, p.trial.parts = e, 0, p.trial.parts[:0]
+	p.join(seed, 1)
+	p.round++
+	room := v.menu.at(e)
+	p.aim(room)
+	for {
+		best := p.pointing(room)
+		if best < 0 {
+			break
+		}
+		if li, n := p.candidate(best, e); li >= 0 {
+			p.join(li, n)
+		} else {
+			// None of the size may join this bin, nor will one later: what is checked by
+			// node only gets stricter.
+			p.sizes[best].passed = p.round
+		}
+	}
+	for _, part := range p.trial.parts {
+		p.sizes[p.lots[part.kind].size].left += part.n
+	}
+}
+
+// aim sets the load to be reached: all room of the resources that cost money,
+// and of the others as much as keeps what is left in proportion. Without the
+// latter, early bins would take what few pods need little of and late ones could
+// not use what they pay for.
+func (p *packer) aim(room []int64) {
+	share := 0.0
+	for d, q := range p.demand {
+		if p.v.rates[d] > 0 && q > 0 {
+			share = max(share, float64(room[d])/float64(q))
+		}
+	}
+	for d, q := range p.demand {
+		p.target[d] = max(float64(room[d]), 1)
+		if p.v.rates[d] == 0 {
+			p.target[d] = max(min(p.target[d], float64(share*float64(q))), 1)
+		}
+		if p.noise != 0 {
+			p.target[d] *= p.noise.factor(0.2)
+		}
+	}
+}
+
+// pointing returns the size that fits and points most towards the load that is
+// aimed at, or -1.
+func (p *packer) pointing(room []int64) int32 {
+	for d, t := range p.target {
+		p.pull[d] = (t - float64(p.load[d])) / float64(t*t)
+	}
+	best, most := int32(-1), math.Inf(-1)
+sizes:
+	for i := range p.sizes {
+		s := &p.sizes[i]
+		if s.left == 0 || s.passed == p.round {
+			continue
+		}
+		for d, q := range s.demand {
+			if q > room[d]-p.load[d] {
+				continue sizes
+			}
+		}
+		sum := 0.0
+		for d, q := range s.amount {
+			sum += float64(q * p.pull[d])
+		}
+		if sum > most {
+			best, most = int32(i), sum
+		}
+	}
+	return best
+}
+
+// candidate returns a lot of the size that may join the trial and how many of its
+// pods to add, or -1.
+func (p *packer) candidate(size, e int32) (int32, int32) {
+	v := p.v
+	breed := int(v.menu.entries[e].breed)
+	for _, li := range p.sizes[size].lots {
+		l := &p.lots[li]
+		free := l.left - p.taken(li)
+		if free <= 0 || !l.breeds.has(breed) {
+			continue
+		}
+		k := &v.kinds[l.kind]
+		if k.local && !v.localInBin(k, &p.bin) {
+			continue
+		}
+		if !v.budget.free(v, &p.bin) {
+			if v.budget.enough(v, v.menu.breeds[breed].pool, l.breeds, nil, p.load, k.demand) {
+				return li, 1
+			}
+			continue
+		}
+		if !k.single() {
+			return li, 1
+		}
+		return li, max(1, fill(v.menu.at(e), p.load, k.demand, free)/batchShare)
+	}
+	return -1, 0
+}
+
+// join adds n pods of a lot to the trial.
+func (p *packer) join(li, n int32) {
+	l := &p.lots[li]
+	k := &p.v.kinds[l.kind]
+	for d, q := range k.demand {
+		p.load[d] += int64(n) * q
+	}
+	p.trial.worth += int64(n) * k.worth
+	p.sizes[l.size].left -= n
+	if k.local {
+		p.v.countLocal(&p.bin, k, l.bucket, n)
+	}
+	for i := range p.trial.parts {
+		if p.trial.parts[i].kind == li {
+			p.trial.parts[i].n += n
+			return
+		}
+	}
+	p.trial.parts = append(p.trial.parts, part{li, l.bucket, n})
+}
+
+// taken returns how many pods of a lot are in the trial.
+func (p *packer) taken(li int32) int32 {
+	for i := range p.trial.parts {
+		if p.trial.parts[i].kind == li {
+			return p.trial.parts[i].n
+		}
+	}
+	return 0
+}
+
+// emit makes a bin of the best pattern.
+func (p *packer) emit() {
+	v := p.v
+	b := p.fresh()
+	b.entry = p.best.entry
+	p.spent += v.menu.entries[b.entry].price
+	v.budget.take(v, b.entry, 1)
+	for i := range v.menu.breeds {
+		if v.budget.mixes(v, v.menu.entries[b.entry].breed, int32(i)) {
+			b.breeds.set(i)
+		}
+	}
+	for _, pt := range p.best.parts {
+		l := &p.lots[pt.kind]
+		l.left -= pt.n
+		p.sizes[l.size].left -= pt.n
+		k := &v.kinds[l.kind]
+		for d, q := range k.demand {
+			b.load[d] += int64(pt.n) * q
+			p.demand[d] -= int64(pt.n) * q
+		}
+		b.breeds.and(l.breeds)
+		if k.local {
+			v.countLocal(b, k, l.bucket, pt.n)
+		}
+		b.parts = append(b.parts, part{l.kind, l.bucket, pt.n})
+	}
+}
+
+// fresh returns an empty bin at the end of out, from spare memory if there is.
+func (p *packer) fresh() *bin {
+	var b bin
+	if n := len(p.spare); n > 0 {
+		b = p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		b.breeds.zero()
+		clear(b.load)
+		b.local, b.parts = b.local[:0], b.parts[:0]
+	} else {
+		b = bin{breeds: make(bitset, p.v.menu.words), load: make([]int64, len(p.v.dims))}
+	}
+	p.out = append(p.out, b)
+	return &p.out[len(p.out)-1]
+}
+
+// countLocal counts n pods of a kind in a bin's groups by node.
+func (v *solver) countLocal(b *bin, k *kind, bucket, n int32) {
+	if k.counts != nil {
+		for _, g := range k.counts[bucket] {
+			if v.groups[g].key < 0 {
+				b.add(g, n)
+			}
+		}
+	}
+	for i := range k.spreads {
+		if c := &k.spreads[i]; v.groups[c.group].key < 0 {
+			b.holdTo(c.group, c.maxSkew)
+		}
+	}
+}
+
+// repack packs the bins' pods anew and takes the result if it is cheaper.
+func (v *solver) repack() {
+	p := v.newPacker()
+	v.packer = p
+	// Bins are taken apart by the weight of their pools, which the greedy search
+	// has settled.
+	var weights []int
+	before := int64(0)
+	for i := range v.bins {
+		b := &v.bins[i]
+		if v.movable(b) {
+			weights = append(weights, v.weightOf(b.entry))
+			before += v.menu.entries[b.entry].price
+			v.budget.take(v, b.entry, -1)
+		}
+	}
+	slices.Sort(weights)
+	weights = slices.Compact(weights)
+	slices.Reverse(weights)
+	var made []bin
+	ok, after := true, int64(0)
+	for _, w := range weights {
+		p.begin()
+		for i := range v.bins {
+			if b := &v.bins[i]; v.movable(b) && v.weightOf(b.entry) == w {
+				for _, pt := range b.parts {
+					p.put(pt.kind, pt.bucket, pt.n)
+				}
+			}
+		}
+		p.merge()
+		if !p.pack(w) {
+			ok = false
+			made = append(made, p.out...)
+			break
+		}
+		made = append(made, p.out...)
+		p.out = nil
+	}
+	for i := range made {
+		b := &made[i]
+		if e := v.cheapestFor(b); ok && e != b.entry {
+			v.retarget(b, e)
+		}
+		after += v.menu.entries[b.entry].price
+	}
+	if !ok || after >= before {
+		for i := range made {
+			v.budget.take(v, made[i].entry, -1)
+		}
+		for i := range v.bins {
+			if b := &v.bins[i]; v.movable(b) {
+				v.budget.take(v, b.entry, 1)
+			}
+		}
+		return
+	}
+	keep := v.bins[:0]
+	for i := range v.bins {
+		if b := &v.bins[i]; !v.movable(b) {
+			keep = append(keep, *b)
+		}
+	}
+	v.bins = append(keep, made...)
+}
+
+// movable reports whether a bin's pods may go to other bins: none asks for
+// company by node.
+func (v *solver) movable(b *bin) bool {
+	for _, pt := range b.parts {
+		for _, g := range v.kinds[pt.kind].attract {
+			if v.groups[g].key < 0 {
+				return false
+			}
+		}
+	}
+	return len(b.parts) > 0
+}
