@@ -155,6 +155,9 @@ func (s *State) touchPods(d dirty, node string) {
 	for k := range s.bound[node] {
 		d.pods[k] = struct{}{}
 	}
+	for k := range s.expected[node] {
+		d.pods[k] = struct{}{}
+	}
 }
 
 // count adds to or takes from what a pool's machines have. A machine on its way out
@@ -210,21 +213,30 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 	return nil
 }
 
-// place says where a pod counts: on a Node, or "" for wanting one.
+// place says where a pod counts: on a Node, or "" for wanting one. A pod that is
+// nominated to a Node counts there, as the scheduler keeps room for it.
 func (m *Model) place(s *State, p *corev1.Pod) (on string, counts bool) {
 	if p.Spec.NodeName == "" {
-		return "", Provisionable(p)
+		if n := p.Status.NominatedNodeName; n != "" && s.nodes[n] != nil && !m.going(s, n) {
+			return n, unplaced(p)
+		}
+		return "", unplaced(p)
 	}
-	k := nodeKey(p.Spec.NodeName)
-	if n := s.nodes[p.Spec.NodeName]; n != nil && s.nodeOf[n.Spec.ProviderID] == n.Name {
+	if m.going(s, p.Spec.NodeName) {
+		return "", Reschedulable(p)
+	}
+	return p.Spec.NodeName, true
+}
+
+// going reports whether the machine of a Node is on its way out.
+func (m *Model) going(s *State, node string) bool {
+	k := nodeKey(node)
+	if n := s.nodes[node]; n != nil && s.nodeOf[n.Spec.ProviderID] == n.Name {
 		if c, ok := s.claimOf[n.Spec.ProviderID]; ok {
 			k = claimKey(c)
 		}
 	}
-	if m.machines[k].deleting {
-		return "", Reschedulable(p)
-	}
-	return p.Spec.NodeName, true
+	return m.machines[k].deleting
 }
 
 func corePod(p *corev1.Pod, on string, spec *pack.PodSpec) pack.Pod {

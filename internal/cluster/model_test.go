@@ -297,3 +297,41 @@ func pick[T any](r *rand.Rand, m map[string]T) T {
 	keys := slices.Sorted(maps.Keys(m))
 	return m[keys[r.IntN(len(keys))]]
 }
+
+// TestNominatedPodsKeepTheirRoom follows a pod from its nomination to the loss of
+// the Node that it was nominated to.
+func TestNominatedPodsKeepTheirRoom(t *testing.T) {
+	s, m, pools := NewState(clocktesting.NewFakePassiveClock(now)), NewModel(), testPools()
+	plan := func() *pack.Plan {
+		t.Helper()
+		if err := m.Sync(s, pools); err != nil {
+			t.Fatal(err)
+		}
+		return m.Plan(pack.Options{})
+	}
+	s.SetClaim(poolClaim("c", func(c *karpenter.NodeClaim) {
+		c.Status.ProviderID, c.Status.Capacity, c.Status.Allocatable = "aws:///z1/i-1", amounts("2", "110"), amounts("1900m", "110")
+	}))
+	if got := s.NodeName("c"); got != "" {
+		t.Errorf("NodeName() = %q before there is a Node", got)
+	}
+	s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{ProviderID: "aws:///z1/i-1"}})
+	if got := s.NodeName("c"); got != "n" {
+		t.Errorf("NodeName() = %q, want the claim's Node", got)
+	}
+	first := pod("first", unschedulable, func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" })
+	s.SetPod(first)
+	s.SetPod(pod("second", unschedulable)) // a core each; the node has 1.9
+	if got := plan(); len(got.Assignments) != 0 || len(got.NewNodes) != 1 || m.Pending() != 1 {
+		t.Errorf("plan %+v with %d pending; want one new node, for the second pod alone", got, m.Pending())
+	}
+	s.DeletePod(key(pod("second")))
+	if got := plan(); m.Pending() != 0 || len(got.NewNodes) != 0 {
+		t.Errorf("plan %+v with %d pending; the nominated pod has its place", got, m.Pending())
+	}
+	s.DeleteNode("n")
+	s.DeleteClaim("c")
+	if got := plan(); m.Pending() != 1 || len(got.NewNodes) != 1 {
+		t.Errorf("plan %+v with %d pending; the Node is gone, so the pod needs another", got, m.Pending())
+	}
+}

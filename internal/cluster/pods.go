@@ -13,8 +13,13 @@ import (
 // create: the scheduler has said that it fits nowhere, nobody has nominated it,
 // and it isn't tied to nodes that come and go by themselves.
 func Provisionable(p *corev1.Pod) bool {
+	return p.Status.NominatedNodeName == "" && unplaced(p)
+}
+
+// unplaced reports whether the scheduler has found no place for the pod, whether or
+// not somebody has nominated one since.
+func unplaced(p *corev1.Pod) bool {
 	return p.Spec.NodeName == "" &&
-		p.Status.NominatedNodeName == "" &&
 		p.DeletionTimestamp == nil &&
 		!Terminal(p) &&
 		saidUnschedulable(p) &&

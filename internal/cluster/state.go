@@ -18,9 +18,11 @@ import (
 // State is the watch-fed copy. The zero value is not usable; call NewState. All
 // methods may be called concurrently. Objects handed in are kept and never changed.
 type State struct {
-	mu             sync.RWMutex
-	pods           map[types.NamespacedName]*corev1.Pod
-	bound          map[string]map[types.NamespacedName]*corev1.Pod // by Node name
+	mu    sync.RWMutex
+	pods  map[types.NamespacedName]*corev1.Pod
+	bound map[string]map[types.NamespacedName]*corev1.Pod // by Node name
+	// expected are unbound pods by the Node that they are nominated to.
+	expected       map[string]map[types.NamespacedName]bool
 	nodes          map[string]*corev1.Node
 	claims         map[string]*karpenter.NodeClaim
 	claimOf        map[string]string // claim name by providerID
@@ -69,6 +71,7 @@ func NewState(c clock.PassiveClock) *State {
 		moved:          map[string]time.Time{},
 		pods:           map[types.NamespacedName]*corev1.Pod{},
 		bound:          map[string]map[types.NamespacedName]*corev1.Pod{},
+		expected:       map[string]map[types.NamespacedName]bool{},
 		nodes:          map[string]*corev1.Node{},
 		claims:         map[string]*karpenter.NodeClaim{},
 		claimOf:        map[string]string{},
@@ -122,6 +125,12 @@ func (s *State) SetPod(p *corev1.Pod) {
 			s.moved[p.Spec.NodeName] = s.clock.Now()
 		}
 	}
+	if n := p.Status.NominatedNodeName; n != "" && p.Spec.NodeName == "" {
+		if s.expected[n] == nil {
+			s.expected[n] = map[types.NamespacedName]bool{}
+		}
+		s.expected[n][k] = true
+	}
 	if old != nil && p.Spec.NodeName != "" && Terminal(p) && !Terminal(old) && !OwnedByDaemonSet(p) {
 		s.moved[p.Spec.NodeName] = s.clock.Now()
 	}
@@ -141,6 +150,20 @@ func (s *State) DeletePod(k types.NamespacedName) {
 	s.dirty.pods[k] = struct{}{}
 }
 
+// NodeName returns the name of the Node that a machine has become, the machine being
+// named as its claim or as its Node, or "" while there is none.
+func (s *State) NodeName(machine string) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.nodes[machine] != nil {
+		return machine
+	}
+	if c := s.claims[machine]; c != nil && c.Status.ProviderID != "" {
+		return s.nodeOf[c.Status.ProviderID]
+	}
+	return ""
+}
+
 // Nominate protects a machine from being taken for empty until the given time,
 // because pods were planned onto it. It is named as its Node or its claim.
 func (s *State) Nominate(name string, until time.Time) {
@@ -155,6 +178,12 @@ func (s *State) dropPod(k types.NamespacedName) {
 		return
 	}
 	delete(s.pods, k)
+	if n := old.Status.NominatedNodeName; s.expected[n] != nil {
+		delete(s.expected[n], k)
+		if len(s.expected[n]) == 0 {
+			delete(s.expected, n)
+		}
+	}
 	if on := s.bound[old.Spec.NodeName]; on[k] != nil {
 		delete(on, k)
 		if len(on) == 0 {
@@ -167,8 +196,12 @@ func (s *State) dropPod(k types.NamespacedName) {
 func (s *State) SetNode(n *corev1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.nodes[n.Name]; old != nil && old.Spec.ProviderID != n.Spec.ProviderID {
+	old := s.nodes[n.Name]
+	if old != nil && old.Spec.ProviderID != n.Spec.ProviderID {
 		s.unlinkNode(old)
+	}
+	if old == nil && s.claimOf[n.Spec.ProviderID] != "" {
+		s.notify() // pods that were planned onto the claim can be nominated now
 	}
 	s.nodes[n.Name] = n
 	if id := n.Spec.ProviderID; id != "" {
@@ -199,6 +232,9 @@ func (s *State) DeleteNode(name string) {
 	defer s.mu.Unlock()
 	if old := s.nodes[name]; old != nil {
 		s.unlinkNode(old)
+	}
+	if len(s.expected[name]) > 0 {
+		s.notify()
 	}
 	delete(s.nodes, name)
 	delete(s.moved, name)

@@ -54,6 +54,9 @@ const (
 	// taken for empty: time enough for it to boot's last step and for the scheduler
 	// to bind them. Karpenter's value with its default batch.
 	nominated = 20 * time.Second
+	// writers is how many writes are under way at once: the API server's answer takes
+	// milliseconds, so more gain nothing.
+	writers = 16
 	// think bounds how long a plan is improved: the first plan is there long before.
 	think = 200 * time.Millisecond
 )
@@ -69,6 +72,8 @@ type Planner struct {
 	batch  Batch
 	model  *cluster.Model
 	told   map[string]said // by pod
+	// places is where the last plan wants pods, by pod: a Node or a claim.
+	places map[string]string
 }
 
 // NeedLeaderElection keeps a standby from planning.
@@ -150,10 +155,12 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 		log.Info("planned", "pods", p.model.Pending(), "newNodes", len(plan.NewNodes), "onExisting", len(plan.Assignments),
 			"unschedulable", len(plan.Unschedulable), "usdPerHour", float64(plan.MicroUSD)/1e6, "took", p.clock.Since(began).String())
 	}
+	clear(p.places)
 	for _, a := range plan.Assignments {
+		p.places[a.Pod] = a.Node
 		p.state.Nominate(a.Node, p.clock.Now().Add(nominated))
 	}
-	createErr := p.create(ctx, pools, plan.NewNodes)
+	createErr := errors.Join(p.create(ctx, pools, plan.NewNodes), p.nominate(ctx))
 	p.tell(plan.Unschedulable, began)
 	again = retry
 	if len(plan.NewNodes) > 0 || len(plan.Assignments) > 0 {
@@ -224,23 +231,31 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 		byName[q.Name] = q
 	}
 	errs := make([]error, len(nodes))
-	slots := make(chan struct{}, 16) // the API server's answer takes milliseconds; more gains nothing
+	claims := make([]string, len(nodes))
+	slots := make(chan struct{}, writers)
 	var wg sync.WaitGroup
 	for i := range nodes {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i])
+			claims[i], errs[i] = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i])
 		})
 	}
 	wg.Wait()
+	for i, n := range nodes {
+		for _, pod := range n.Pods {
+			if claims[i] != "" {
+				p.places[pod] = claims[i]
+			}
+		}
+	}
 	return errors.Join(errs...)
 }
 
-func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.NewNode) error {
+func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.NewNode) (name string, err error) {
 	claim := newClaim(pool.NodePool, pool.Class, node)
 	if err := p.kube.Create(ctx, claim); err != nil {
-		return fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
+		return "", fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 	}
 	p.state.SetClaim(claim.DeepCopy())
 	p.state.Nominate(claim.Name, p.clock.Now().Add(nominated))
@@ -249,7 +264,7 @@ func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.N
 			p.events.Eventf(pod, claim, corev1.EventTypeNormal, "Nominated", "Plan", "Pod should schedule on: nodeclaim/%s", claim.Name)
 		}
 	}
-	return nil
+	return claim.Name, nil
 }
 
 func explain(u pack.Unschedulable) string {

@@ -15,7 +15,7 @@ func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, 
 	p := &Planner{
 		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
 		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: batch,
-		model: cluster.NewModel(), told: map[string]said{},
+		model: cluster.NewModel(), told: map[string]said{}, places: map[string]string{},
 	}
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("add planner: %w", err)

@@ -1,0 +1,56 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// nominate writes each planned pod's place into its status, once the place has a
+// Node. The scheduler tries that Node first and keeps the room from others, so that
+// pods land as they were packed: without it, it spreads them over the new nodes as
+// these come up, and who is left over needs a node more.
+//
+// The scheduler drops a nomination when it tries the pod before the Node is ready;
+// the pod is then pending again, and the next plan repeats it.
+func (p *Planner) nominate(ctx context.Context) error {
+	names := slices.Sorted(maps.Keys(p.places))
+	errs := make([]error, len(names))
+	slots := make(chan struct{}, writers)
+	var wg sync.WaitGroup
+	for i, name := range names {
+		pod, node := p.model.Pod(name), p.state.NodeName(p.places[name])
+		if pod == nil || node == "" || pod.Spec.NodeName != "" {
+			continue // gone, too early, or still on a node that is being drained
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = p.nominateOne(ctx, pod, node)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (p *Planner) nominateOne(ctx context.Context, pod *corev1.Pod, node string) error {
+	want := pod.DeepCopy()
+	want.Status.NominatedNodeName = node
+	// The pod may have been bound or replaced since it was read.
+	patch := client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})
+	if err := p.kube.Status().Patch(ctx, want, patch); err != nil {
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		return fmt.Errorf("nominate pod %s/%s to Node %s: %w", pod.Namespace, pod.Name, node, err)
+	}
+	p.state.SetPod(want)
+	return nil
+}
