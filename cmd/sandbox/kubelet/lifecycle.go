@@ -71,9 +71,12 @@ func (k *kubelet) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-beat.C:
-			if lease, err = k.renew(ctx, lease, node.UID); err != nil && ctx.Err() == nil {
+			next, err := k.renew(ctx, lease, node.UID)
+			if err != nil && ctx.Err() == nil {
 				k.log.Warn("renew the lease", "error", err)
+				next = nil // the next beat finds out what there is
 			}
+			lease = next
 			// The node lifecycle controller speaks for a node that was silent for
 			// too long; once it isn't, the kubelet must speak for itself again.
 			if have, err := k.fleet.nodes.Get(node.Name); err == nil && !isReady(have) {
