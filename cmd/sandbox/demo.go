@@ -29,6 +29,7 @@ func demoCommand(stdout io.Writer, stderr *os.File) *cobra.Command {
 	f.StringVar(&cfg.Coppice, "coppice", filepath.Join("bin", "coppice"), "the coppice `program`")
 	f.StringVar(&cfg.Examples, "examples", "examples", "`folder` of the examples")
 	f.BoolVar(&cfg.Keep, "keep", false, "leave everything running at the end, until Ctrl-C")
+	f.IntVar(&cfg.Patience, "patience", 1, "multiply every limit by this `number`, for a slow or busy machine")
 	f.StringVar(&cfg.DataDir, "data-dir", "", "keep data and logs in this `folder`, which must be empty, and leave it there")
 	return cmd
 }

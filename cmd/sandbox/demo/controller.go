@@ -36,8 +36,9 @@ type controller struct {
 const (
 	// namespace holds the NodeSource, its Secret and the controller's Lease.
 	namespace = "coppice-system"
-	// leaseDuration is how long a dead leader's lease holds up the next one.
-	leaseDuration = 10 * time.Second
+	// leaseDuration is how long a dead leader's lease holds up the next one. The
+	// default of 15 s would be a fifth of the demo.
+	leaseDuration = 6 * time.Second
 	// stopLimit bounds how long the controller may take to end.
 	stopLimit = 5 * time.Second
 	logLines  = 30
@@ -45,7 +46,7 @@ const (
 
 // newController makes ready to run coppice; it finds the cluster and AWS by the
 // environment alone, as it would in a pod.
-func newController(path, dir string, e endpoints.Endpoints) (*controller, error) {
+func newController(path, dir string, lease time.Duration, e endpoints.Endpoints) (*controller, error) {
 	addr, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func newController(path, dir string, e endpoints.Endpoints) (*controller, error)
 		env: append(e.Environ(),
 			"PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "TMPDIR="+os.TempDir(),
 			"LEADER_ELECTION_NAMESPACE="+namespace,
-			"LEADER_ELECTION_LEASE_DURATION="+leaseDuration.String(),
+			"LEADER_ELECTION_LEASE_DURATION="+lease.String(),
 			"METRICS_BIND_ADDRESS="+addr, "HEALTH_PROBE_BIND_ADDRESS=0",
 		),
 	}, nil

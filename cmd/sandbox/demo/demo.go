@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/cmd/sandbox/stack"
 	"github.com/coppice-dev/coppice/schemas"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // Config says what is shown, and where to.
@@ -26,6 +27,8 @@ type Config struct {
 	Examples string
 	// DataDir holds the sandbox's data and logs. It must exist and be empty.
 	DataDir string
+	// Patience multiplies every limit; 1 if zero. A slow or busy machine needs more.
+	Patience int
 	// Keep leaves everything running at the end, until the context ends.
 	Keep bool
 	Out  io.Writer
@@ -56,8 +59,10 @@ type scene struct {
 	// pushes are those that the Git server took.
 	pushes  *pushes
 	coppice *controller
-	// quiet is closed with the outcome of the check that runs beside the steps.
+	// quiet yields the outcome of the check that runs beside the steps.
 	quiet <-chan error
+	// old is the claim of the node that is to expire.
+	old *karpenter.NodeClaim
 }
 
 // step is one part of the story.
@@ -78,8 +83,10 @@ func steps() []step {
 		{"Change by hand", 30 * time.Second, driftByHand},
 		{"Bad commit", 30 * time.Second, badCommit},
 		{"Scale to zero", 40 * time.Second, scaleToZero},
-		{"Expiry", 60 * time.Second, expiry},
+		// The crash fills the time in which the node of the ninth step grows old.
+		{"Expiry begins", 30 * time.Second, expiryBegins},
 		{"Crash", 60 * time.Second, crash},
+		{"Expiry ends", 45 * time.Second, expiryEnds},
 	}
 }
 
@@ -104,6 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 // play runs the steps until one fails.
 func (s *scene) play(ctx context.Context) error {
 	for i, step := range steps() {
+		step.limit = s.patient(step.limit)
 		s.story.begin(i+1, step.title, step.limit)
 		err := s.runStep(ctx, step)
 		if ctx.Err() != nil {
@@ -123,6 +131,11 @@ func (s *scene) play(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// patient is a limit as it counts on this machine.
+func (s *scene) patient(limit time.Duration) time.Duration {
+	return limit * time.Duration(max(s.cfg.Patience, 1))
 }
 
 // runStep bounds a step by its limit and by the life of what it relies on.
@@ -153,10 +166,20 @@ func (s *scene) keep(ctx context.Context) {
 	s.story.printf("  Kubernetes  %s\n  EC2         %s\n  Git         %s\n", e.APIServer, e.EC2, e.CloneURL(repoName))
 	s.story.printf("  controller  log in %s, metrics at %s\n", s.coppice.logPath(), s.coppice.metricsURL())
 	s.story.printf("  logs        %s\n", e.DataDir)
-	select {
-	case <-ctx.Done():
-	case err := <-s.stack.Failed():
-		s.story.printf("%v\n", err)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-s.stack.Failed():
+			s.story.printf("%v\n", err)
+			return
+		case err := <-s.coppice.ended():
+			s.story.printf("%v; it is started again\n", err)
+			if err := s.coppice.start(); err != nil {
+				s.story.printf("%v\n", err)
+				return
+			}
+		}
 	}
 }
 

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 
 func child(t *testing.T, as string) *controller {
 	t.Helper()
-	c, err := newController(os.Args[0], t.TempDir(), endpoints.Endpoints{ClusterName: "demo"})
+	c, err := newController(os.Args[0], t.TempDir(), leaseDuration, endpoints.Endpoints{ClusterName: "demo"})
 	if err != nil {
 		t.Fatal(err)
 	}

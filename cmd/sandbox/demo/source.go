@@ -64,7 +64,7 @@ func makeRepository(ctx context.Context, s *scene) error {
 func startCoppice(ctx context.Context, s *scene) error {
 	e := s.stack.Endpoints
 	var err error
-	if s.coppice, err = newController(s.cfg.Coppice, s.cfg.DataDir, e); err != nil {
+	if s.coppice, err = newController(s.cfg.Coppice, s.cfg.DataDir, s.patient(leaseDuration), e); err != nil {
 		return err
 	}
 	crds, err := s.coppice.output(ctx, "crds")
@@ -352,7 +352,8 @@ func driftByHand(ctx context.Context, s *scene) error {
 
 // report waits for the push to the drift branch that follows the first n.
 func (s *scene) report(ctx context.Context, n int, since time.Time) (plumbing.Hash, error) {
-	ctx, cancel := context.WithDeadlineCause(ctx, since.Add(reportLimit), fmt.Errorf("there is no report after %s", reportLimit))
+	limit := s.patient(reportLimit)
+	ctx, cancel := context.WithDeadlineCause(ctx, since.Add(limit), fmt.Errorf("there is no report after %s", limit))
 	defer cancel()
 	push, err := s.pushes.after(ctx, driftBranch, n)
 	return push.New, err

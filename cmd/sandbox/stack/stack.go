@@ -235,7 +235,11 @@ func (s *Stack) follow(region string, i ec2sim.Instance) {
 // Failed yields an error when a part ends without being asked to.
 func (s *Stack) Failed() <-chan error { return s.failed }
 
-// Close ends all parts. The data directory is the caller's to remove.
+// stopLimit bounds Close, once the control plane has ended; see its own limit.
+const stopLimit = 5 * time.Second
+
+// Close ends all parts, and waits for them for so long as makes sense. The data
+// directory is the caller's to remove.
 func (s *Stack) Close() {
 	s.unwatch()
 	if s.EC2 != nil {
@@ -248,5 +252,13 @@ func (s *Stack) Close() {
 	if s.control != nil {
 		s.control.Stop()
 	}
-	s.wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(stopLimit):
+	}
 }
