@@ -192,14 +192,19 @@ func (v *solver) findBound() int64 {
 	}
 	charges := v.charges(func(k int32) int64 { return counts[k] })
 	least := v.boundAt(charges, v.rates)
-	if v.o.Work >= 0 {
-		least = max(least, v.boundAt(charges, v.findRates(charges, boundEffort)))
-		if len(charges) <= maxRows {
-			least = max(least, v.boundByColumns(charges))
-		}
+	if v.o.Work <= 0 || v.near(least) {
+		return least
 	}
-	return least
+	least = max(least, v.boundAt(charges, v.findRates(charges, boundEffort)))
+	if v.near(least) || len(charges) > maxRows {
+		return least
+	}
+	return max(least, v.boundByColumns(charges))
 }
+
+// near reports whether the plan is so near to a bound that looking for a cheaper
+// one, or for a better bound, is not worth the time.
+func (v *solver) near(bound int64) bool { return v.price() <= bound+bound*goodEnough/1000 }
 
 // maxRows is the number of rows up to which columns are generated: their cost
 // grows with its square.

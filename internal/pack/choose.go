@@ -37,7 +37,7 @@ func (v *solver) pick(k *kind, bucket *bucket, c *cursor) int32 {
 	if c.pick >= 0 && covers(v.remaining, v.menu.at(c.pick)) && v.budget.opens(v, c.pick, k) {
 		return c.pick
 	}
-	best := v.bestOf(v.shortlist(bucket.breeds), k)
+	best := v.bestOf(v.shortlist(bucket.breeds).entries, k)
 	if best < 0 {
 		for b := bucket.breeds.next(0); b >= 0; b = bucket.breeds.next(b + 1) {
 			br := &v.menu.breeds[b]
@@ -81,16 +81,39 @@ func (v *solver) better(k *kind, a, b int32) bool {
 	return la > lb
 }
 
-// serves is the worth of the demand that an entry has room for.
+// serves is the worth of the demand that an entry serves if it is filled in
+// proportion to what remains: as much as the resource that is used up first
+// allows. An entry with much of what few pods need so serves little.
 func (v *solver) serves(k *kind, e int32) int64 {
+	room := v.menu.at(e)
+	// The share of what remains is a fraction part/whole, at most one.
+	part, whole := int64(1), int64(1)
+	for d, q := range v.remaining {
+		if q = max(q, k.demand[d]); q > 0 && less(max(room[d], 0), q, part, whole) {
+			part, whole = max(room[d], 0), q
+		}
+	}
 	sum := int64(0)
-	for d, q := range v.menu.at(e) {
-		q = min(q, max(v.remaining[d], k.demand[d]))
-		if q > 0 && v.rates[d] > 0 {
-			sum += scaled(q, v.rates[d])
+	for d, q := range v.remaining {
+		if q = max(q, k.demand[d]); q > 0 && v.rates[d] > 0 {
+			sum += mulDiv(scaled(q, v.rates[d]), part, whole)
 		}
 	}
 	return sum
+}
+
+// spend takes from what remains what an entry serves of it.
+func (v *solver) spend(e int32) {
+	room := v.menu.at(e)
+	part, whole := int64(1), int64(1)
+	for d, q := range v.remaining {
+		if q > 0 && less(max(room[d], 0), q, part, whole) {
+			part, whole = max(room[d], 0), q
+		}
+	}
+	for d, q := range v.remaining {
+		v.remaining[d] = q - mulDiv(q, part, whole)
+	}
 }
 
 func (v *solver) weight(pool int32) int { return v.space.pools[pool].pool.Weight }

@@ -241,9 +241,7 @@ func (v *solver) inNew(k, most int32) int32 {
 	if kd.single() && v.budget.free(v, &v.bins[at]) {
 		n = fill(v.menu.at(e), nil, kd.demand, most)
 	}
-	for d, q := range v.menu.at(e) {
-		v.remaining[d] = max(0, v.remaining[d]-q)
-	}
+	v.spend(e)
 	v.take(k, int32(bi), int32(at), n)
 	return n
 }

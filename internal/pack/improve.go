@@ -69,7 +69,7 @@ func (v *solver) improve() {
 		if v.o.Stop != nil && v.o.Stop() {
 			break
 		}
-		if total := v.price(); total <= bound+bound*goodEnough/1000 {
+		if v.near(bound) {
 			break
 		}
 	}

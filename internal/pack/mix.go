@@ -180,10 +180,9 @@ func (p *packer) fromMix(m *master, weight int) bool {
 			p.emit()
 		}
 	}
-	noise := p.noise
-	p.noise = 0
+	p.thorough = true
 	ok := p.pack(weight)
-	p.noise = noise
+	p.thorough = false
 	p.spent = 0
 	for i := range p.out {
 		b := &p.out[i]

@@ -50,7 +50,7 @@ type Options struct {
 	Stop func() bool
 	// Work caps the rounds of making the plan cheaper, so that the result depends
 	// on nothing but the input. Zero means 64; a negative number returns the
-	// first plan found.
+	// first plan, packed but not searched for a cheaper one.
 	Work int
 }
 

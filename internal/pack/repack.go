@@ -23,8 +23,10 @@ import (
 type lot struct {
 	kind, bucket int32
 	left         int32
-	size         int32
-	breeds       bitset
+	// taken is how many of them are in the trial.
+	taken  int32
+	size   int32
+	breeds bitset
 }
 
 // size is the pods to be packed that ask for the same resources.
@@ -63,6 +65,8 @@ type packer struct {
 	// limit ends packing once it has cost as much, if it is more than zero; spent is
 	// what it cost so far.
 	limit, spent int64
+	// thorough packing tries all entries of a shortlist for each bin.
+	thorough bool
 	// scratch of merge
 	order, place []int32
 	sorted       []size
@@ -133,7 +137,7 @@ func (p *packer) put(kind, bucket, n int32) {
 		p.demand[d] += int64(n) * q
 	}
 	s.lots = append(s.lots, int32(len(p.lots)))
-	p.lots = append(p.lots, lot{kind, bucket, n, at, k.scheme.buckets[bucket].breeds})
+	p.lots = append(p.lots, lot{kind: kind, bucket: bucket, left: n, size: at, breeds: k.scheme.buckets[bucket].breeds})
 }
 
 // merge joins equal lots after many were put, and puts sizes and lots into an
@@ -219,30 +223,34 @@ func (p *packer) open(seed int32, weight int) bool {
 	v := p.v
 	p.best.entry = -1
 	l := &p.lots[seed]
-	k := &v.kinds[l.kind]
-	for _, e := range v.shortlist(l.breeds) {
-		if p.limit > 0 && (p.spent+v.menu.entries[e].price >= p.limit || p.noise.below(3) == 0) {
-			continue
+	list := v.shortlist(l.breeds)
+	if p.limit == 0 && !p.thorough && len(list.favourites) > 0 && list.age < favouritesLast {
+		list.age++
+		for _, e := range list.favourites {
+			p.consider(e, seed, weight)
 		}
-		if v.weightOf(e) != weight || !v.menu.fits(e, k.demand) || !v.budget.room(v, e, nowhere) {
-			continue
+	}
+	// They are not good enough if they waste more than the best of all did.
+	if p.best.entry < 0 || p.limit == 0 && p.rate() < list.rate*(1-favouritesFall) {
+		list.age, list.favourites = 0, list.favourites[:0]
+		for _, e := range list.entries {
+			if p.limit > 0 && (p.spent+v.menu.entries[e].price >= p.limit || p.noise.below(3) == 0) {
+				continue
+			}
+			if p.consider(e, seed, weight) && p.limit == 0 {
+				list.favour(e)
+			}
 		}
-		p.fill(e, seed)
-		if p.best.entry < 0 || p.wastesLess(&p.trial, &p.best) {
-			p.trial, p.best = p.best, p.trial
+		if p.limit == 0 && p.best.entry >= 0 {
+			list.rate = p.rate()
 		}
 	}
 	if p.best.entry < 0 {
 		// Nothing on the list takes it: try all.
 		for b := l.breeds.next(0); b >= 0; b = l.breeds.next(b + 1) {
 			br := &v.menu.breeds[b]
-			for e := br.first; e < br.last && v.weight(br.pool) == weight; e++ {
-				if v.menu.fits(e, k.demand) && v.budget.room(v, e, nowhere) {
-					p.fill(e, seed)
-					if p.best.entry < 0 || p.wastesLess(&p.trial, &p.best) {
-						p.trial, p.best = p.best, p.trial
-					}
-				}
+			for e := br.first; e < br.last; e++ {
+				p.consider(e, seed, weight)
 			}
 		}
 	}
@@ -260,6 +268,26 @@ func (p *packer) open(seed int32, weight int) bool {
 		p.emit()
 	}
 	return true
+}
+
+// consider fills an entry, if it takes the seed and can be had, and reports
+// whether it is the best so far.
+func (p *packer) consider(e, seed int32, weight int) bool {
+	v := p.v
+	if v.weightOf(e) != weight || !v.menu.fits(e, v.kinds[p.lots[seed].kind].demand) || !v.budget.room(v, e, nowhere) {
+		return false
+	}
+	p.fill(e, seed)
+	if p.best.entry >= 0 && !p.wastesLess(&p.trial, &p.best) {
+		return false
+	}
+	p.trial, p.best = p.best, p.trial
+	return true
+}
+
+// rate is what the best pattern's pods are worth for its price.
+func (p *packer) rate() float64 {
+	return float64(p.best.worth) / float64(max(p.v.menu.entries[p.best.entry].price, 1))
 }
 
 // wastesLess reports whether a's pods are worth more for its price than b's.
@@ -294,7 +322,9 @@ func (p *packer) fill(e, seed int32) {
 		}
 	}
 	for _, part := range p.trial.parts {
-		p.sizes[p.lots[part.kind].size].left += part.n
+		l := &p.lots[part.kind]
+		l.taken = 0
+		p.sizes[l.size].left += part.n
 	}
 }
 
@@ -356,7 +386,7 @@ func (p *packer) candidate(size, e int32) (int32, int32) {
 	breed := int(v.menu.entries[e].breed)
 	for _, li := range p.sizes[size].lots {
 		l := &p.lots[li]
-		free := l.left - p.taken(li)
+		free := l.left - l.taken
 		if free <= 0 || !l.breeds.has(breed) {
 			continue
 		}
@@ -390,23 +420,15 @@ func (p *packer) join(li, n int32) {
 	if k.local {
 		p.v.countLocal(&p.bin, k, l.bucket, n)
 	}
-	for i := range p.trial.parts {
-		if p.trial.parts[i].kind == li {
-			p.trial.parts[i].n += n
-			return
+	if l.taken += n; l.taken > n {
+		for i := range p.trial.parts {
+			if p.trial.parts[i].kind == li {
+				p.trial.parts[i].n += n
+				return
+			}
 		}
 	}
 	p.trial.parts = append(p.trial.parts, part{li, l.bucket, n})
-}
-
-// taken returns how many pods of a lot are in the trial.
-func (p *packer) taken(li int32) int32 {
-	for i := range p.trial.parts {
-		if p.trial.parts[i].kind == li {
-			return p.trial.parts[i].n
-		}
-	}
-	return 0
 }
 
 // emit makes a bin of the best pattern.
@@ -424,7 +446,11 @@ func (p *packer) emit() {
 	for _, pt := range p.best.parts {
 		l := &p.lots[pt.kind]
 		l.left -= pt.n
-		p.sizes[l.size].left -= pt.n
+		sz := &p.sizes[l.size]
+		sz.left -= pt.n
+		if l.left == 0 {
+			sz.lots = slices.DeleteFunc(sz.lots, func(li int32) bool { return li == pt.kind })
+		}
 		k := &v.kinds[l.kind]
 		for d, q := range k.demand {
 			b.load[d] += int64(pt.n) * q

@@ -5,9 +5,40 @@ import (
 	"slices"
 )
 
+// shortlist is entries worth trying, the best rates first.
+type shortlist struct {
+	entries []int32
+	// favourites are those that were the best so far at some point of the last search
+	// through all, the best one last; age counts the searches through them alone.
+	favourites []int32
+	age        int
+	// rate is what the best of that search gave for its price.
+	rate float64
+}
+
+const (
+	// mostFavourites is how many are tried in between full searches, and
+	// favouritesLast how many times. Both were measured to change prices by less than
+	// a thousandth and to save three quarters of the time.
+	mostFavourites = 4
+	favouritesLast = 12
+	// favouritesFall is how much worse than at the last full search the favourites
+	// may do before there is another.
+	favouritesFall = 0.003
+)
+
+// favour notes an entry that is the best so far.
+func (l *shortlist) favour(e int32) {
+	if len(l.favourites) == mostFavourites {
+		copy(l.favourites, l.favourites[1:])
+		l.favourites = l.favourites[:mostFavourites-1]
+	}
+	l.favourites = append(l.favourites, e)
+}
+
 // shortlist returns the entries worth trying for a pod that may be in some
 // breeds: of each doubling of size those with the best rates.
-func (v *solver) shortlist(breeds bitset) []int32 {
+func (v *solver) shortlist(breeds bitset) *shortlist {
 	var key [64]byte
 	buf := key[:0]
 	for _, w := range breeds {
@@ -47,11 +78,11 @@ func (v *solver) shortlist(breeds bitset) []int32 {
 		return cmp.Compare(a.e, b.e)
 	})
 	taken := map[int]int{}
-	list := []int32{}
+	list := &shortlist{}
 	for _, r := range all {
 		if taken[r.octave] < perOctave {
 			taken[r.octave]++
-			list = append(list, r.e)
+			list.entries = append(list.entries, r.e)
 		}
 	}
 	v.shortlists[string(buf)] = list

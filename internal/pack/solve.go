@@ -34,6 +34,7 @@ type solver struct {
 
 	bins    []bin
 	active  []int32 // bins that may take more
+	resumed int     // batches begun
 	shut    bitset  // nodes that take no more
 	shutAny bool
 	onNodes []onNode
@@ -56,7 +57,7 @@ type solver struct {
 	everything *space
 
 	// shortlists are the entries worth trying, by set of breeds.
-	shortlists map[string][]int32
+	shortlists map[string]*shortlist
 
 	list  []int32
 	buf   []byte
@@ -95,8 +96,8 @@ func (v *solver) solve(pods []int32) {
 	v.budget.init(v)
 	v.place()
 	v.rightSize()
-	if v.o.Work >= 0 {
-		v.repack()
+	v.repack()
+	if v.o.Work > 0 && !v.near(v.bound()) {
 		v.mix()
 		v.improve()
 	}
@@ -212,8 +213,14 @@ func (v *solver) resume(b *batch) {
 			kd.cursors[i] = cursor{pick: -1}
 		}
 	}
-	v.compact()
+	if v.resumed++; v.resumed%compactEvery == 0 {
+		v.compact()
+	}
 }
+
+// compactEvery is how many batches are placed before full bins are dropped from
+// those that are searched.
+const compactEvery = 16
 
 // placeBatch places as many pods of a batch as it can.
 func (v *solver) placeBatch(b *batch) {

@@ -43,7 +43,7 @@ func (s *State) WhatIf(c Change, o Options) *Plan {
 		}
 	}
 	s.refresh()
-	v := &solver{s: s, o: o, space: s.spaceFor(c.Pools), groupIDs: map[*tally]int32{}, schemes: map[string]*scheme{}, shortlists: map[string][]int32{}}
+	v := &solver{s: s, o: o, space: s.spaceFor(c.Pools), groupIDs: map[*tally]int32{}, schemes: map[string]*scheme{}, shortlists: map[string]*shortlist{}}
 	var pods []int32
 	if !c.OnlyMoved {
 		pods = append(pods, s.pending...)

@@ -1,0 +1,315 @@
+package pack
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+)
+
+// writer writes bins down as new nodes. What nodes of a kind have in common is
+// computed once: the types that they may become, labels, requirements.
+type writer struct {
+	v      *solver
+	stocks map[string]*stock
+	buf    []byte
+	load   []int64
+	least  []int64
+	chosen []int32
+	// capacity and granted are what a type has of the limited resources, and what a
+	// node was granted of them beyond what it is meant to become.
+	capacity, granted []int64
+}
+
+// stock is what nodes of one pool may become that suit the same breeds and settle
+// the pool's open labels alike.
+type stock struct {
+	pool   *poolSpace
+	labels map[string]string
+	// sets are the requirements but for type, zone and capacity type.
+	sets  map[string]Set
+	kinds []ware
+	// zones and capacities are the values that a ware's masks are about.
+	zones, capacities []string
+}
+
+// ware is an instance type in stock, with all offerings that suit.
+type ware struct {
+	typ    int32
+	price  int64
+	option Option
+	// room is what pods may use, served what daemons ask for.
+	room, served      []int64
+	zones, capacities uint64
+}
+
+// stockFor returns the stock of a bin.
+func (w *writer) stockFor(b *bin) *stock {
+	v := w.v
+	sp, m := v.space, v.menu
+	en := &m.entries[b.entry]
+	br := &m.breeds[en.breed]
+	ps, vr, _ := sp.locate(int(en.column))
+	rows := len(ps.table.rows)
+	variantAt := (int(en.column) - ps.first) / rows
+	key := binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(w.buf[:0], int64(br.pool)), int64(variantAt)), int64(br.reservation))
+	for _, word := range b.breeds {
+		key = binary.LittleEndian.AppendUint64(key, word)
+	}
+	w.buf = key
+	if st, ok := w.stocks[string(key)]; ok {
+		return st
+	}
+	st := &stock{pool: ps, labels: map[string]string{}, sets: map[string]Set{}}
+	w.stocks[string(key)] = st
+	maps.Copy(st.labels, ps.pool.Labels)
+	for _, cl := range clauses(ps.pool.Requirements) {
+		st.sets[cl.key] = cl.set
+	}
+	for key, set := range vr {
+		_, stated := ps.sets[key]
+		if values, ok := set.Values(); ok && len(values) == 1 {
+			st.sets[key] = set
+			st.labels[key] = values[0]
+		} else if ok && stated {
+			st.sets[key] = set
+		}
+	}
+	zones, capacities := &symbols{}, &symbols{}
+	var columns []int32
+	for i := b.breeds.next(0); i >= 0; i = b.breeds.next(i + 1) {
+		other := &m.breeds[i]
+		if other.pool != br.pool || other.reservation >= 0 && other.reservation != br.reservation {
+			continue
+		}
+		for _, c := range other.columns {
+			if (int(c)-ps.first)/rows == variantAt {
+				columns = append(columns, c)
+			}
+		}
+	}
+	slices.SortFunc(columns, func(x, y int32) int { return cmp.Or(cmp.Compare(sp.prices[x], sp.prices[y]), cmp.Compare(x, y)) })
+	at := make([]int32, len(ps.table.types))
+	for _, c := range columns {
+		r := ps.table.rows[(int(c)-ps.first)%rows]
+		// Columns of one type differ in room if a daemon runs in some zones alone.
+		i := int(at[r.typ]) - 1
+		if i >= 0 && !slices.Equal(st.kinds[i].room, sp.at(int(c))) {
+			i = slices.IndexFunc(st.kinds, func(k ware) bool { return k.typ == r.typ && slices.Equal(k.room, sp.at(int(c))) })
+		}
+		if i < 0 {
+			i = len(st.kinds)
+			at[r.typ] = int32(i) + 1
+			st.kinds = append(st.kinds, ware{typ: r.typ, price: sp.prices[c], option: Option{Type: ps.table.types[r.typ].Name}, room: slices.Clone(sp.at(int(c))), served: make([]int64, sp.width)})
+			for d, q := range st.kinds[i].room {
+				st.kinds[i].served[d] = ps.table.allocatable[int(r.typ)*sp.width+d] - q
+			}
+		}
+		k := &st.kinds[i]
+		k.option.Offerings = append(k.option.Offerings, *r.off)
+		k.zones |= 1 << min(zones.id(r.off.Zone), 63)
+		k.capacities |= 1 << min(capacities.id(r.off.CapacityType), 63)
+	}
+	st.zones, st.capacities = zones.names, capacities.names
+	return st
+}
+
+// write writes a bin down without its pods.
+func (w *writer) write(b *bin) NewNode {
+	v := w.v
+	sp, m := v.space, v.menu
+	en := &m.entries[b.entry]
+	st := w.stockFor(b)
+	node := NewNode{Pool: st.pool.pool.Name, Labels: st.labels}
+	if r := m.breeds[en.breed].reservation; r >= 0 {
+		node.ReservationID = m.reservations[r]
+	}
+	w.load = slices.Grow(w.load[:0], sp.width)[:sp.width]
+	clear(w.load)
+	for i, d := range v.dims {
+		w.load[d] = b.load[i]
+	}
+	w.choose(b, st)
+	node.Relaxed = v.o.MinValues == BestEffort && !st.valuesMet(w.chosen)
+	node.Options = make([]Option, 0, len(w.chosen))
+	types := make([]int32, 0, len(w.chosen))
+	var zones, capacities uint64
+	w.least = slices.Grow(w.least[:0], sp.width)[:sp.width]
+	for n, i := range w.chosen {
+		k := &st.kinds[i]
+		if at := slices.Index(types, k.typ); at >= 0 {
+			node.Options[at].Offerings = slices.Concat(node.Options[at].Offerings, k.option.Offerings)
+		} else {
+			node.Options = append(node.Options, k.option)
+			types = append(types, k.typ)
+		}
+		zones, capacities = zones|k.zones, capacities|k.capacities
+		for d, q := range k.served {
+			if n == 0 || q < w.least[d] {
+				w.least[d] = q
+			}
+		}
+	}
+	node.MicroUSD = node.Options[0].Offerings[0].MicroUSD
+	slices.Sort(types)
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = st.pool.table.types[t].Name
+	}
+	node.Requirements = st.requirements(names, masked(st.zones, zones), masked(st.capacities, capacities), node.Relaxed)
+	for d, q := range w.load {
+		w.least[d] += q
+	}
+	some := 0
+	for d, q := range w.least {
+		if q > 0 && !v.s.axis.isDriver(d) {
+			some++
+		}
+	}
+	node.Requests = make(Resources, some)
+	for d, q := range w.least {
+		if q > 0 && !v.s.axis.isDriver(d) {
+			node.Requests[v.s.axis.names[d]] = q
+		}
+	}
+	return node
+}
+
+// masked returns the names in a mask. Names beyond the last bit share it.
+func masked(names []string, mask uint64) []string {
+	var out []string
+	for i, name := range names {
+		if mask>>min(i, 63)&1 != 0 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// requirements writes the stock's requirements with the values given.
+func (st *stock) requirements(types, zones, capacities []string, relaxed bool) []Requirement {
+	out := make([]Requirement, 0, len(st.sets)+3)
+	for _, fixed := range [...]struct {
+		key    string
+		values []string
+	}{{LabelCapacityType, capacities}, {LabelInstanceType, types}, {LabelZone, zones}} {
+		out = append(out, Requirement{Key: fixed.key, Operator: In, Values: fixed.values})
+	}
+	for key, set := range st.sets {
+		if key != LabelCapacityType && key != LabelInstanceType && key != LabelZone {
+			out = append(out, set.Requirements(key)...)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Requirement) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
+	})
+	for i := range st.pool.minValues {
+		mv := &st.pool.minValues[i]
+		if at := slices.IndexFunc(out, func(r Requirement) bool { return r.Key == mv.key }); at >= 0 && !relaxed {
+			out[at].MinValues = mv.n
+		}
+	}
+	return out
+}
+
+// choose selects the types that a node may fall back to: those at a price within
+// the margin, enough of them whatever they cost, enough values for minValues, all
+// within the limits. The type that the bin is meant to become comes first.
+func (w *writer) choose(b *bin, st *stock) {
+	v := w.v
+	e := b.entry
+	price := v.menu.entries[e].price
+	most := price + price*int64(v.o.MarginPercent)/100
+	_, _, meant := v.space.locate(int(v.menu.entries[e].column))
+	w.chosen = w.chosen[:0]
+	n := len(v.menu.limited)
+	w.capacity = slices.Grow(w.capacity[:0], n)[:n]
+	w.granted = slices.Grow(w.granted[:0], n)[:n]
+	clear(w.granted)
+	enough := false
+	for i := range st.kinds {
+		k := &st.kinds[i]
+		if k.price > most && len(w.chosen) >= v.o.MinTypes {
+			if enough = enough || st.valuesMet(w.chosen); enough {
+				break
+			}
+		}
+		// What is cheaper would have been taken but for a limit or a reservation.
+		if k.price < price {
+			continue
+		}
+		if !holdsLoad(k.room, w.load) || n > 0 && !w.grant(e, st, k) {
+			continue
+		}
+		w.chosen = append(w.chosen, int32(i))
+	}
+	// The bin's own type leads if others cost the same.
+	for n, i := range w.chosen {
+		if st.kinds[i].typ == meant.typ {
+			copy(w.chosen[1:n+1], w.chosen[:n])
+			w.chosen[0] = i
+			break
+		}
+	}
+}
+
+// holdsLoad reports whether a load over the whole axis fits into room.
+func holdsLoad(room, load []int64) bool {
+	for d, q := range load {
+		if q > 0 && q > room[d] {
+			return false
+		}
+	}
+	return true
+}
+
+// grant keeps the fallback types of all new nodes within the limits: whatever the
+// nodes turn out to be, their pools do not exceed them. It takes what a type has
+// more than the node was granted so far from what the limits leave once every bin
+// is what it is meant to be, and reports whether there is as much.
+func (w *writer) grant(e int32, st *stock, k *ware) bool {
+	v := w.v
+	n := len(v.menu.limited)
+	pool, all := int(v.menu.breeds[v.menu.entries[e].breed].pool), len(v.space.pools)
+	left := v.budget.left
+	for j, d := range v.menu.limited {
+		w.capacity[j] = st.pool.table.capacity[int(k.typ)*v.space.width+int(d)]
+		more := w.capacity[j] - v.menu.capacity[int(e)*n+j] - w.granted[j]
+		if more > 0 && (more > left[pool*n+j] || more > left[all*n+j]) {
+			return false
+		}
+	}
+	for j := range n {
+		if more := w.capacity[j] - v.menu.capacity[int(e)*n+j] - w.granted[j]; more > 0 {
+			w.granted[j] += more
+			left[pool*n+j] -= more
+			left[all*n+j] -= more
+		}
+	}
+	return true
+}
+
+// valuesMet reports whether the chosen types have as many distinct values as
+// minValues asks.
+func (st *stock) valuesMet(chosen []int32) bool {
+	for i := range st.pool.minValues {
+		mv := &st.pool.minValues[i]
+		if mv.column == nil {
+			return false
+		}
+		seen := map[string]bool{}
+		for _, c := range chosen {
+			for o := range st.kinds[c].option.Offerings {
+				r := row{st.kinds[c].typ, &st.kinds[c].option.Offerings[o]}
+				if v, ok := r.label(st.pool.table, mv.key); ok {
+					seen[v] = true
+				}
+			}
+		}
+		if len(seen) < mv.n {
+			return false
+		}
+	}
+	return true
+}
