@@ -122,7 +122,6 @@ func place(tree fs.FS, cluster string) string {
 	return "."
 }
 
-
 // NewEvaluator compiles the CRDs of this binary and returns Check with them and
 // with options, as a function that can be used at the same time from several goroutines.
 func NewEvaluator(o Options) (func(ctx context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error), error) {

@@ -137,7 +137,7 @@ func TestHostile(t *testing.T) {
 		"linkedData":  {"data outside of the tree", link, []string{render.CodeTree}},
 		"linkedFile":  {"a file of the package that is a link", linkedFile, []string{render.CodeTree}},
 		"localModule": {"a module outside of the tree", tree(map[string]string{"a.cue": "package cluster\n", "cue.mod/module.cue": "module: \"a.b@v0\"\nlanguage: version: \"v0.17.0\"\n", "cue.mod/local-module.cue": "deps: \"x.y@v0\": {v: \"v0.0.1\", replaceWith: \"../../etc\"}\n"}), []string{render.CodeModule}},
-		"toolExec": {"a package that runs commands", files("a.cue", "package cluster\n\nimport \"tool/exec\"\n\nx: exec.Run & {cmd: \"id\"}\n"), []string{render.CodeImport}},
+		"toolExec":    {"a package that runs commands", files("a.cue", "package cluster\n\nimport \"tool/exec\"\n\nx: exec.Run & {cmd: \"id\"}\n"), []string{render.CodeImport}},
 		"registry": {"a module from a registry", tree(map[string]string{"a.cue": "package cluster\n\nimport \"evil.example.com/x\"\n\ny: x.y\n", "cue.mod/module.cue": "module: \"a.b@v0\"\nlanguage: version: \"v0.17.0\"\ndeps: \"evil.example.com/x@v0\": v: \"v0.0.1\"\n"}),
 			[]string{render.CodeImport}},
 		"deepNesting":  {"a hundred thousand braces", files("a.cue", "package cluster\n\nx: "+strings.Repeat("{a: ", 100_000)+"1"+strings.Repeat("}", 100_000)), []string{render.CodeSyntax, CodeCrash, CodeTime, CodeMemory}},
