@@ -243,7 +243,15 @@ func TestProgramThatDoesNotServe(t *testing.T) {
 // BenchmarkOverhead compares a good tree of a hundred pools evaluated here and in a
 // child.
 func BenchmarkOverhead(b *testing.B) {
-	text := "package cluster\n\n"
+	text := `package cluster
+
+nodeClasses: default: spec: {
+	amiSelectorTerms: [{alias: "al2023@latest"}]
+	role: "nodes"
+	subnetSelectorTerms: [{id: "subnet-1"}]
+	securityGroupSelectorTerms: [{id: "sg-1"}]
+}
+`
 	for i := range 100 {
 		text += fmt.Sprintf("nodePools: p%d: spec: template: spec: {nodeClassRef: {group: \"karpenter.k8s.aws\", kind: \"EC2NodeClass\", name: \"default\"}, requirements: []}\n", i)
 	}
