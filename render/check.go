@@ -118,9 +118,12 @@ func (r *review) visitStruct(s *shape, data map[string]any, path []any) {
 func (r *review) unknown(s *shape, name string, path []any) {
 	var help string
 	known := sortedKeys(s.fields)
+	elsewhere := r.shapes[r.object.GVK.String()].holders(name)
 	switch suggestion := nearest(name, known); {
 	case suggestion != "":
 		help = fmt.Sprintf("did you mean %s?", suggestion)
+	case len(elsewhere) == 1:
+		help = fmt.Sprintf("%s is a field of %s; move it there", name, elsewhere[0])
 	case len(known) == 0:
 		help = "remove it"
 	default:
@@ -128,6 +131,29 @@ func (r *review) unknown(s *shape, name string, path []any) {
 	}
 	r.report(s, CodeUnknownField, r.object.KeyPosition(path...), path,
 		fmt.Sprintf("%s has no field %s", where(r.object, path[:len(path)-1]), name), help)
+}
+
+// holders lists the structs inside of a shape that have a field of that name, other
+// than what the server writes.
+func (s *shape) holders(name string) []string {
+	var out []string
+	var visit func(s *shape, at string)
+	visit = func(s *shape, at string) {
+		if s.fields[name] != nil && at != "" {
+			out = append(out, at)
+		}
+		for _, f := range sortedKeys(s.fields) {
+			if at == "" && (f == "status" || f == "metadata") {
+				continue
+			}
+			visit(s.fields[f], strings.TrimPrefix(at+"."+f, "."))
+		}
+		if s.items != nil {
+			visit(s.items, at+"[]")
+		}
+	}
+	visit(s, "")
+	return out
 }
 
 func (r *review) visitList(s *shape, data []any, path []any) {

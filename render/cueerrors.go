@@ -66,10 +66,15 @@ func messageOf(err error) string {
 	}
 	format, args := list[0].Msg()
 	text := fmt.Sprintf(format, args...)
-	if cause := errors.Unwrap(list[0]); cause != nil && !strings.Contains(text, cause.Error()) {
-		text += ": " + messageOf(cause)
+	cause := errors.Unwrap(list[0])
+	if cause == nil || text != "" && strings.Contains(text, cause.Error()) {
+		return text
 	}
-	return text
+	said := cause.Error()
+	if inner, ok := cause.(errors.Error); ok {
+		said = messageOf(inner)
+	}
+	return strings.TrimPrefix(text+": "+said, ": ")
 }
 
 // errorPositions returns the places that an error names: those in the author's

@@ -82,7 +82,13 @@ func (t *tree) moduleFile() ([]byte, *modfile.File, diag.List) {
 	}
 	file, err := modfile.ParseNonStrict(text, moduleFile)
 	if err != nil {
-		return nil, nil, t.cueFindings(err, CodeModule, "a module file needs module: \"NAME\" and language: version: \""+languageVersion+"\" and nothing else")
+		findings := t.cueFindings(err, CodeModule, "a module file needs module: \"NAME\" and language: version: \""+languageVersion+"\" and nothing else")
+		for i := range findings {
+			if !findings[i].Pos.IsValid() {
+				findings[i].Pos.File = moduleFile
+			}
+		}
+		return nil, nil, findings
 	}
 	for _, name := range sortedKeys(file.Deps) {
 		if file.Deps[name].ReplaceWith != "" {

@@ -298,7 +298,8 @@ func (s *shape) annotate(f diag.Finding) diag.Finding {
 	if at.pos.IsValid() {
 		f.Related = []diag.Related{{Pos: at.pos, Message: "the schema declares it here"}}
 	}
-	if f.Help == "" {
+	// A rule about a struct says what to do; what the struct is for doesn't help.
+	if f.Help == "" && (f.Code != CodeRule || at.kind != cue.StructKind) {
 		f.Help = at.help()
 	}
 	return f

@@ -102,6 +102,11 @@ func (w *walker) value(v cue.Value, path []any) (x any, ok bool, from *written) 
 		}
 		return nil, false, nil
 	}
+	if len(path) > maxDepth {
+		w.fail(CodeTooLarge, path[:1], fmt.Sprintf("values nest deeper than %d", maxDepth), "look for a struct that is nested by a comprehension, or by hand")
+		w.size = maxObjectValues + 1
+		return nil, false, nil
+	}
 	d, _ := v.Default()
 	switch d.IncompleteKind() {
 	case cue.StructKind:

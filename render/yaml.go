@@ -19,6 +19,10 @@ import (
 // manifests have a few thousand nodes.
 const maxYAMLNodes = 1 << 18
 
+// maxDepth is how deep values may nest. No kind that there is a schema for comes to
+// half of it; an alias to what it stands in would come to any depth.
+const maxDepth = 64
+
 // readYAML reads the objects of a manifest, which may hold several documents
 // and Lists. A document that can't be read doesn't hide the others.
 func readYAML(file string, text []byte) ([]Object, diag.List) {
@@ -30,10 +34,12 @@ func readYAML(file string, text []byte) ([]Object, diag.List) {
 }
 
 type yamlReader struct {
-	file     string
-	lines    [][]byte
-	offset   int // lines before the current document
-	nodes    int
+	file   string
+	lines  [][]byte
+	offset int // lines before the current document
+	nodes  int
+	// cut says that the current document wasn't read to its end.
+	cut      bool
 	object   *Object
 	objects  []Object
 	findings diag.List
@@ -59,7 +65,7 @@ func splitDocuments(lines [][]byte) []lineRange {
 var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
 func (r *yamlReader) document(doc lineRange) {
-	r.offset = doc.from
+	r.offset, r.cut = doc.from, false
 	var root yaml.Node
 	if err := yaml.Unmarshal(bytes.Join(r.lines[doc.from:doc.to], []byte("\n")), &root); err != nil {
 		line, message := doc.from+1, err.Error()
@@ -114,7 +120,7 @@ func (r *yamlReader) top(n *yaml.Node) {
 			r.fail(CodeRequired, r.position(n), name, name+" is missing", "add "+name+", as in apiVersion: karpenter.sh/v1 and kind: NodePool")
 		}
 	}
-	if value, ok := r.value(n, nil).(map[string]any); ok && r.object.GVK.Kind != "" {
+	if value, ok := r.value(n, nil).(map[string]any); ok && !r.cut && r.object.GVK.Kind != "" {
 		r.object.Value = value
 		r.objects = append(r.objects, *r.object)
 	}
@@ -123,10 +129,17 @@ func (r *yamlReader) top(n *yaml.Node) {
 // value exports a node and notes where everything in it stands.
 func (r *yamlReader) value(n *yaml.Node, path []any) any {
 	n = resolveAlias(n)
+	if r.cut {
+		return nil
+	}
 	if r.nodes++; r.nodes > maxYAMLNodes {
-		if r.nodes == maxYAMLNodes+1 {
-			r.fail(CodeYAML, r.position(n), "", fmt.Sprintf("the file expands to more than %d values", maxYAMLNodes), "write it without nested aliases")
-		}
+		r.fail(CodeYAML, r.position(n), "", fmt.Sprintf("the file expands to more than %d values", maxYAMLNodes), "write it without nested aliases")
+		r.cut = true
+		return nil
+	}
+	if len(path) > maxDepth {
+		r.fail(CodeYAML, r.position(n), "", fmt.Sprintf("values nest deeper than %d", maxDepth), "look for an alias to what it stands in")
+		r.cut = true
 		return nil
 	}
 	switch n.Kind {
@@ -175,27 +188,31 @@ func (r *yamlReader) mapping(n *yaml.Node, path []any) any {
 		out[key.Value] = r.value(val, p)
 	}
 	for _, m := range merged {
-		r.merge(out, m, path)
+		r.merge(out, m, path, 0)
 	}
 	return out
 }
 
 // merge adds the fields of a merged mapping that aren't set by the mapping itself.
-func (r *yamlReader) merge(into map[string]any, n *yaml.Node, path []any) {
+func (r *yamlReader) merge(into map[string]any, n *yaml.Node, path []any, depth int) {
 	n = resolveAlias(n)
-	if n.Kind == yaml.SequenceNode {
+	if depth > maxDepth && !r.cut {
+		r.fail(CodeYAML, r.position(n), PathString(path), fmt.Sprintf("merges nest deeper than %d", maxDepth), "look for an alias to what it stands in")
+		r.cut = true
+	}
+	if n.Kind == yaml.SequenceNode && !r.cut {
 		for _, m := range n.Content {
-			r.merge(into, m, path)
+			r.merge(into, m, path, depth+1)
 		}
 		return
 	}
-	if n.Kind != yaml.MappingNode || r.nodes > maxYAMLNodes {
+	if n.Kind != yaml.MappingNode || r.cut {
 		return
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, val := n.Content[i], n.Content[i+1]
 		if key.Tag == "!!merge" {
-			r.merge(into, val, path)
+			r.merge(into, val, path, depth+1)
 			continue
 		}
 		if _, ok := into[key.Value]; ok {

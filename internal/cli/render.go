@@ -55,7 +55,7 @@ func runRender(s Streams, o renderOptions) error {
 	}
 	bundle, findings := render.Render(tree.fs, o.cluster)
 	if len(findings) > 0 {
-		if err := diag.WriteText(s.Err, tree.located(findings), diag.TextOptions{Sources: tree.source}); err != nil {
+		if err := diag.WriteText(s.Err, tree.located(findings).Sorted().Grouped(), diag.TextOptions{Sources: tree.source}); err != nil {
 			return &ExitError{Code: ExitFailed, Err: err}
 		}
 	}

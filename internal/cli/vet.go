@@ -75,7 +75,12 @@ func runVet(s Streams, o vetOptions) error {
 			return err
 		}
 	}
-	found := v.findings.Sorted().Grouped()
+	found := v.findings.Sorted()
+	// People are told once what is wrong with a definition that many objects share;
+	// programs get a finding for each object.
+	if o.output == "text" || o.output == "github" || o.output == "markdown" {
+		found = found.Grouped()
+	}
 	if err := v.write(o.output, found); err != nil {
 		return &ExitError{Code: ExitFailed, Err: fmt.Errorf("write findings: %w", err)}
 	}
@@ -167,6 +172,11 @@ func (v *vetter) manifest(name string, text []byte) {
 
 func (v *vetter) add(bundle render.Bundle, findings diag.List) {
 	v.objects += len(bundle.Objects)
+	for _, f := range findings {
+		if f.Code == render.CodeUnknownKind {
+			v.objects--
+		}
+	}
 	v.findings = append(v.findings, render.Merge(findings, render.ValidateChange(bundle, v.judge, v.live))...)
 }
 
