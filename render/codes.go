@@ -13,6 +13,8 @@ const (
 	CodeIncomplete = "CUE004"
 	// CodeModule marks a cue.mod that can't be used.
 	CodeModule = "CUE005"
+	// CodeEvaluator marks a tree that CUE's evaluator gave up on.
+	CodeEvaluator = "CUE006"
 
 	// CodeYAML marks text that isn't YAML, or YAML that no JSON can stand for.
 	CodeYAML = "YAML001"

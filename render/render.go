@@ -1,7 +1,9 @@
 package render
 
 import (
+	"fmt"
 	"io/fs"
+	"path"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas"
@@ -23,12 +25,23 @@ func Check(fsys fs.FS, cluster string, j *admission.Judge) (Bundle, diag.List) {
 }
 
 // renderWith is Render with the schemas' files as an argument.
-func renderWith(definitions, fsys fs.FS, cluster string) (Bundle, diag.List) {
+func renderWith(definitions, fsys fs.FS, cluster string) (bundle Bundle, findings diag.List) {
+	defer func() {
+		// CUE's evaluator panics where it finds its own invariants broken. That is no
+		// reason for a command, or a controller, to end.
+		if r := recover(); r != nil {
+			bundle, findings = Bundle{Cluster: cluster}, diag.List{{
+				Code: CodeEvaluator, Message: oneLine(fmt.Sprintf("the evaluator failed: %v", r)),
+				Pos:  diag.Position{File: path.Join(clustersDir, cluster)},
+				Help: "find the part that it fails on by taking parts of the tree away, and report it to CUE",
+			}}
+		}
+	}()
 	dir, name, findings := clusterDir(fsys, cluster)
 	if findings != nil {
 		return Bundle{Cluster: cluster}, findings
 	}
-	bundle := Bundle{Cluster: name}
+	bundle = Bundle{Cluster: name}
 	t := newTree(fsys)
 	if findings := t.mountModules(definitions); findings != nil {
 		return bundle, findings.Sorted()
