@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -146,6 +147,9 @@ func (v *vetter) argument(arg, cluster string) error {
 	if err != nil {
 		return err
 	}
+	if arg == "-" && len(bytes.TrimSpace(text)) == 0 {
+		return usagef("there is nothing on standard input to check")
+	}
 	v.manifest(cmp.Or(strings.TrimPrefix(slashed(arg), "-"), "stdin"), text)
 	return nil
 }
@@ -191,8 +195,12 @@ func (v *vetter) folder(dir, cluster string) error {
 		return &ExitError{Code: ExitFailed, Err: err}
 	}
 	if cluster != "" || len(clusters) == 0 {
-		files := manifests(tree.fs)
+		files := filesBelow(tree.fs, ".yaml", ".yml", ".json")
 		if cluster == "" && len(files) > 0 {
+			// Passing over CUE would let a wrong path pass for a clean tree.
+			if cue := filesBelow(tree.fs, ".cue"); len(cue) > 0 {
+				return usagef("%s is no tree of CUE but has some below it, as %s: name the root of each tree", dir, path.Dir(tree.prefix+cue[0]))
+			}
 			for _, file := range files {
 				text, err := fs.ReadFile(tree.fs, file)
 				if err != nil {
@@ -214,11 +222,12 @@ func (v *vetter) folder(dir, cluster string) error {
 	return nil
 }
 
-// manifests lists the YAML and JSON files below a folder, in order.
-func manifests(fsys fs.FS) []string {
+// filesBelow lists the files below a folder whose names end in one of the
+// extensions, in order.
+func filesBelow(fsys fs.FS, extensions ...string) []string {
 	var files []string
-	// A folder that can't be read has no manifests for us; what is named on the
-	// command line was found to exist before.
+	// A folder that can't be read has nothing for us; what is named on the command
+	// line was found to exist before.
 	_ = fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil
@@ -226,7 +235,7 @@ func manifests(fsys fs.FS) []string {
 		if d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
 			return fs.SkipDir
 		}
-		if ext := path.Ext(name); d.Type().IsRegular() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+		if d.Type().IsRegular() && slices.Contains(extensions, path.Ext(name)) {
 			files = append(files, name)
 		}
 		return nil
