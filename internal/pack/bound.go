@@ -183,14 +183,19 @@ func (v *solver) bound() int64 {
 	return v.lower
 }
 
-func (v *solver) findBound() int64 {
+// onNew groups the pods that are on new nodes.
+func (v *solver) onNew() []charge {
 	counts := make([]int64, len(v.kinds))
 	for i := range v.bins {
 		for _, p := range v.bins[i].parts {
 			counts[p.kind] += int64(p.n)
 		}
 	}
-	charges := v.charges(func(k int32) int64 { return counts[k] })
+	return v.charges(func(k int32) int64 { return counts[k] })
+}
+
+func (v *solver) findBound() int64 {
+	charges := v.onNew()
 	least := v.boundAt(charges, v.rates)
 	if v.o.Work <= 0 || v.near(least) {
 		return least
@@ -210,9 +215,9 @@ func (v *solver) near(bound int64) bool { return v.price() <= bound+bound*goodEn
 // grows with its square.
 const maxRows = 160
 
-// sacksPerRound is how many knapsacks a round of work buys: about a millisecond's
+// sacksPerRound is how many knapsacks a round of work buys: one to three milliseconds'
 // worth.
-const sacksPerRound = 60
+const sacksPerRound = 100
 
 func (v *solver) boundByColumns(charges []charge) int64 {
 	for _, n := range v.inReservations() {
@@ -240,6 +245,8 @@ func (v *solver) boundByColumns(charges []charge) int64 {
 	m := v.newMaster(rows, cost)
 	m.learn(func(*bin) bool { return true }, func(pt part) int32 { return at[pt.kind] })
 	m.generate(v.o.Work*sacksPerRound, v.o.Stop)
+	m.certify()
+	v.relaxed, v.relaxedRow = m, at
 	return min(m.bound(), cost)
 }
 

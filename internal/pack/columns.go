@@ -71,6 +71,8 @@ type master struct {
 	dear float64
 	// least is the best bound so far.
 	least float64
+	// most is the price beyond which no node is considered.
+	most float64
 }
 
 // offer is an entry with what is the same in all its knapsacks: the rows that it
@@ -84,14 +86,8 @@ type offer struct {
 // newMaster makes a master problem over the entries that cost at most so much.
 func (v *solver) newMaster(rows []need, most int64) *master {
 	n := len(rows)
-	m := &master{v: v, rows: rows, basis: make([]int32, n), inverse: make([]float64, n*n), x: make([]float64, n), dual: make([]float64, n), step: make([]float64, n)}
-	for i := range rows {
-		m.basis[i] = artificial
-		m.inverse[i*n+i] = 1
-		// Slightly more than asked for, differently in each row, lest the simplex
-		// method turns in circles on ties.
-		m.x[i] = float64(rows[i].count) + 1e-5*float64(1+(i*7919)%101)
-	}
+	m := &master{v: v, rows: rows, basis: make([]int32, n), inverse: make([]float64, n*n), x: make([]float64, n), dual: make([]float64, n), step: make([]float64, n), most: math.Inf(1)}
+	m.restart()
 	m.sack.init(m)
 	same := map[string]int{}
 	var key []byte
@@ -139,6 +135,21 @@ func (v *solver) newMaster(rows []need, most int64) *master {
 		}
 	}
 	return m
+}
+
+// restart empties the basis and forgets the bound, as is needed after the rows'
+// counts or the entries considered have changed.
+func (m *master) restart() {
+	n := len(m.rows)
+	clear(m.inverse)
+	m.least = 0
+	for i := range m.rows {
+		m.basis[i] = artificial
+		m.inverse[i*n+i] = 1
+		// Slightly more than asked for, differently in each row, lest the simplex
+		// method turns in circles on ties.
+		m.x[i] = float64(m.rows[i].count) + 1e-5*float64(1+(i*7919)%101)
+	}
 }
 
 func (m *master) price(f int32) float64 {
@@ -221,6 +232,9 @@ func (m *master) settle() {
 		m.prices()
 		enter, least := int32(-1), -1e-6
 		for f := range m.fills {
+			if m.price(int32(f)) > m.most {
+				continue
+			}
 			if r := m.reduced(int32(f)); r < least {
 				enter, least = int32(f), r
 			}
@@ -277,6 +291,10 @@ func (m *master) generate(effort int, stop func() bool) {
 		factor := 1.0
 		for i := range m.offers {
 			o := &m.offers[i]
+			if float64(m.v.menu.entries[o.entry].price) > m.most {
+				hope[i] = 0
+				continue
+			}
 			hope[i] = m.sack.relaxed(o) / max(float64(m.v.menu.entries[o.entry].price), 1)
 			if hope[i] > 1+1e-6 {
 				hope[i] = min(hope[i], m.sack.fraction(o)/max(float64(m.v.menu.entries[o.entry].price), 1))
@@ -323,6 +341,34 @@ func (m *master) generate(effort int, stop func() bool) {
 	}
 }
 
+// certify raises the bound by solving the knapsacks that stand in its way to a
+// certain upper bound.
+func (m *master) certify() {
+	m.prices()
+	worth, factor := m.worth(), 1.0
+	left := certifySteps
+	for i := range m.offers {
+		o := &m.offers[i]
+		price := max(float64(m.v.menu.entries[o.entry].price), 1)
+		if m.sack.relaxed(o) <= price*factor || m.sack.fraction(o) <= price*factor {
+			continue
+		}
+		m.sack.solve(o, min(left, certifyLimit))
+		left -= min(left, certifyLimit) - max(m.sack.limit, 0)
+		if factor = max(factor, m.sack.most/price); worth/factor <= m.least {
+			return
+		}
+	}
+	m.least = worth / factor
+}
+
+// What certifying may cost: steps for one knapsack, and for all, some tens of
+// milliseconds' worth.
+const (
+	certifyLimit = 100_000
+	certifySteps = 400_000
+)
+
 // The generation ends as well after so many rounds in which neither the mix nor
 // the bound moved by so much: the last thousandth can take forever on problems in
 // which many fillings are worth the same.
@@ -350,6 +396,10 @@ const sackLimit = 20000
 // fillsAtOnce is how many fillings enter the master problem before its prices are
 // computed anew. More would mostly be superseded by the first.
 const fillsAtOnce = 6
+
+// settled reports whether the mix is so near to its bound that the dual prices
+// can be trusted.
+func (m *master) settled() bool { return m.least >= m.worth()*0.98 }
 
 // bound returns what the rows cost at least. What rounding could have added is
 // taken off.

@@ -18,7 +18,7 @@ const (
 	// end the search.
 	patience = 96
 	// goodEnough ends the search once the gap is below so many thousandths.
-	goodEnough = 3
+	goodEnough = 1
 )
 
 // noise is a small generator of pseudo-random numbers (Marsaglia's xorshift64*).

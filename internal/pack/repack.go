@@ -234,7 +234,8 @@ func (p *packer) open(seed int32, weight int) bool {
 	if p.best.entry < 0 || p.limit == 0 && p.rate() < list.rate*(1-favouritesFall) {
 		list.age, list.favourites = 0, list.favourites[:0]
 		for _, e := range list.entries {
-			if p.limit > 0 && (p.spent+v.menu.entries[e].price >= p.limit || p.noise.below(3) == 0) {
+			// An entry that takes all that is left may still turn out to be a smaller one.
+			if p.limit > 0 && (p.noise.below(3) == 0 || p.spent+v.menu.entries[e].price >= p.limit && !covers(v.menu.at(e), p.demand)) {
 				continue
 			}
 			if p.consider(e, seed, weight) && p.limit == 0 {
@@ -278,11 +279,30 @@ func (p *packer) consider(e, seed int32, weight int) bool {
 		return false
 	}
 	p.fill(e, seed)
+	p.shrink()
 	if p.best.entry >= 0 && !p.wastesLess(&p.trial, &p.best) {
 		return false
 	}
 	p.trial, p.best = p.best, p.trial
 	return true
+}
+
+// shrink makes the trial's entry the cheapest of its breed that holds its load, if
+// the trial has all pods that are left; else what room it has was no use to them.
+func (p *packer) shrink() {
+	m := p.v.menu
+	for d, q := range p.load {
+		if q < p.demand[d] {
+			return
+		}
+	}
+	br := &m.breeds[m.entries[p.trial.entry].breed]
+	for e := br.first; e < br.last && m.entries[e].price < m.entries[p.trial.entry].price; e++ {
+		if m.fits(e, p.load) && p.v.budget.room(p.v, e, nowhere) {
+			p.trial.entry = e
+			return
+		}
+	}
 }
 
 // rate is what the best pattern's pods are worth for its price.

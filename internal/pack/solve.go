@@ -48,6 +48,10 @@ type solver struct {
 	// lower is the bound once it is known, else negative. What pods are on new nodes
 	// is settled when it is first asked for.
 	lower int64
+	// relaxed is the master problem that gave it, if one did, and relaxedRow the row
+	// of each kind in it.
+	relaxed    *master
+	relaxedRow []int32
 	// While improving: the bins that may be taken apart, those that are, how they
 	// were filled, and copies of what came of them.
 	mobile, taken []int32
