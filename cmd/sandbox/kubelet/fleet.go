@@ -102,6 +102,7 @@ func New(cfg Config) *Fleet {
 		kubelets: map[string]*kubelet{},
 		byName:   map[string]*kubelet{},
 		gone:     map[string]bool{},
+		addrs:    addresses{pool: podRange()},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[podKey](50*time.Millisecond, 5*time.Second)),
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -127,8 +126,8 @@ func (k *kubelet) registerNode(ctx context.Context, node *corev1.Node) (*corev1.
 	}
 }
 
-// initialize does what the cloud controller manager does with a new Node: it
-// adds what the cloud knows and removes the taint that waits for it.
+// initialize does what the cloud controller manager does with a new Node that
+// has all its labels: it removes the taint that waits for it.
 func (k *kubelet) initialize(ctx context.Context) error {
 	nodes := k.fleet.cfg.Client.CoreV1().Nodes()
 	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) }, func() error {
@@ -136,7 +135,6 @@ func (k *kubelet) initialize(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		maps.Copy(node.Labels, cloudLabels(k.machine))
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintUninitialized })
 		_, err = nodes.Update(ctx, node, metav1.UpdateOptions{})
 		return err

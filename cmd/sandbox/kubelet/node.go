@@ -34,6 +34,11 @@ func NewNode(m Machine, s Settings, version string, now time.Time) (*corev1.Node
 		"beta.kubernetes.io/arch": m.Arch,
 		"beta.kubernetes.io/os":   "linux",
 	})
+	// On EC2 the cloud controller manager adds these a moment later. That moment
+	// is a race in kube-controller-manager 1.37, whose node lifecycle controller
+	// panics when it meets a node in a zone that it hasn't counted yet
+	// (markNodeAsReachable); with hundreds of nodes at once it's easily lost.
+	maps.Copy(labels, cloudLabels(m))
 	taints := append(slices.Clone(s.Taints), corev1.Taint{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	osImage := "Amazon Linux 2023"
 	if s.Family == Bottlerocket {

@@ -207,26 +207,30 @@ func podCondition(kind corev1.PodConditionType, status corev1.ConditionStatus, r
 	return corev1.PodCondition{Type: kind, Status: status, Reason: reason, LastTransitionTime: now}
 }
 
-// addresses hands out pod addresses from 100.64.0.0/10, the range that AWS
-// suggests for pods outside of the VPC's own. The zero value is ready.
+// podRange is the range that AWS suggests for pods outside of the VPC's own:
+// https://docs.aws.amazon.com/eks/latest/userguide/cni-custom-network.html. It has
+// four million addresses, which is more than any cluster here has pods.
+func podRange() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10) }
+
+// addresses hands out addresses of a range.
 type addresses struct {
+	pool netip.Prefix
+
 	mu   sync.Mutex
 	last netip.Addr
 	used map[netip.Addr]bool
 }
 
-// take returns an address that no other pod has. There are four million, which
-// is more than any cluster here has pods.
+// take returns an address that no other pod has. The range must not be used up.
 func (a *addresses) take() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	pool := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 	if a.used == nil {
-		a.used, a.last = map[netip.Addr]bool{}, pool.Addr()
+		a.used, a.last = map[netip.Addr]bool{}, a.pool.Addr()
 	}
 	for {
-		if a.last = a.last.Next(); !pool.Contains(a.last) {
-			a.last = pool.Addr().Next()
+		if a.last = a.last.Next(); !a.pool.Contains(a.last) {
+			a.last = a.pool.Addr().Next()
 		}
 		if !a.used[a.last] {
 			a.used[a.last] = true

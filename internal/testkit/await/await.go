@@ -6,6 +6,7 @@
 package await
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ import (
 type Condition[T client.Object] func(objs []T) (done bool, seen string)
 
 // Objects waits until cond holds for the objects that a list with these options
-// would return, sorted by namespace and name. The objects are not to be changed.
+// would return, sorted by namespace and name. Neither they nor the slice are to be
+// changed or kept.
 // It returns an error that ends with what was last seen when ctx ends first.
 func Objects[T client.Object](ctx context.Context, c client.WithWatch, list client.ObjectList, cond Condition[T], opts ...client.ListOption) error {
 	seen := "nothing"
@@ -56,26 +58,21 @@ func watchOnce[T client.Object](ctx context.Context, c client.WithWatch, list cl
 	if err := c.List(ctx, list, opts...); err != nil {
 		return false, fmt.Errorf("list: %w", err)
 	}
-	state := map[types.UID]T{}
+	// Kept sorted, as a condition may be looked at thousands of times.
+	var state []T
 	if err := meta.EachListItem(list, func(o runtime.Object) error {
 		obj, ok := o.(T)
 		if !ok {
 			return fmt.Errorf("the list holds %T", o)
 		}
-		state[obj.GetUID()] = obj
+		state = append(state, obj)
 		return nil
 	}); err != nil {
 		return false, err
 	}
+	slices.SortFunc(state, byName)
 	check := func() (done bool) {
-		objs := make([]T, 0, len(state))
-		for _, obj := range state {
-			objs = append(objs, obj)
-		}
-		slices.SortFunc(objs, func(a, b T) int {
-			return strings.Compare(a.GetNamespace()+"/"+a.GetName(), b.GetNamespace()+"/"+b.GetName())
-		})
-		done, *seen = cond(objs)
+		done, *seen = cond(state)
 		return done
 	}
 	if check() {
@@ -106,10 +103,15 @@ func watchOnce[T client.Object](ctx context.Context, c client.WithWatch, list cl
 			if !ok {
 				continue
 			}
-			if e.Type == watch.Deleted {
-				delete(state, obj.GetUID())
-			} else {
-				state[obj.GetUID()] = obj
+			at, found := slices.BinarySearchFunc(state, obj, byName)
+			switch {
+			case e.Type == watch.Deleted && found:
+				state = slices.Delete(state, at, at+1)
+			case e.Type == watch.Deleted:
+			case found:
+				state[at] = obj
+			default:
+				state = slices.Insert(state, at, obj)
 			}
 			if check() {
 				return true, nil
@@ -132,6 +134,11 @@ func Object[T client.Object](ctx context.Context, c client.WithWatch, list clien
 		}
 		return cond(obj)
 	}, opts...)
+}
+
+// byName orders objects by namespace and name.
+func byName[T client.Object](a, b T) int {
+	return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 }
 
 // rawFrom makes a watch start where the list ended.
