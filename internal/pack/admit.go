@@ -27,11 +27,11 @@ func (v *solver) turns(k *kind) []int16 {
 	return v.tried
 }
 
-// crowd is how many pods spread sees in a bucket.
+// crowd is how many pods spread sees in a bucket, where the kind's own count.
 func (v *solver) crowd(k *kind, bucket int16) int32 {
 	sum := int32(0)
 	for i := range k.spreads {
-		if g := &v.groups[k.spreads[i].group]; g.key >= 0 {
+		if g := &v.groups[k.spreads[i].group]; g.key >= 0 && k.spreads[i].self > 0 {
 			sum += g.at(k.scheme.buckets[bucket].values[g.key])
 		}
 	}

@@ -157,6 +157,18 @@ func (b *budget) take(v *solver, e int32, n int64) {
 	}
 }
 
+// smaller reports whether an entry has less of what is limited than another, or
+// as much and costs less.
+func (b *budget) smaller(v *solver, a, c int32) bool {
+	n := len(v.menu.limited)
+	for j := range n {
+		if x, y := v.menu.capacity[int(a)*n+j], v.menu.capacity[int(c)*n+j]; x != y {
+			return x < y
+		}
+	}
+	return v.menu.entries[a].price < v.menu.entries[c].price
+}
+
 // mixes reports whether a bin that is meant to become one breed may also turn
 // out to be another: pools with minValues keep to themselves.
 func (b *budget) mixes(v *solver, a, c int32) bool {

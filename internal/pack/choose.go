@@ -21,14 +21,30 @@ func (v *solver) choose(k *kind) (int16, int32) {
 			c.shut = true
 			continue
 		}
-		if len(k.spreads) > 0 {
-			return bi, e
+		if best >= 0 && v.crowd(k, bi) > v.crowd(k, bestBucket) {
+			break
 		}
-		if best < 0 || v.better(k, e, best) {
+		if v.way.fresh && v.way.shuffle != 0 {
+			// Any domain will do, the more varied the better.
+			if best < 0 || v.way.shuffle.next()>>63 == 0 {
+				bestBucket, best = bi, e
+			}
+			continue
+		}
+		if best < 0 || v.better(k, e, best) || !v.better(k, best, e) && v.binsIn(e) < v.binsIn(best) {
 			bestBucket, best = bi, e
 		}
 	}
 	return bestBucket, best
+}
+
+// binsIn counts the bins of an entry's breed, so that nodes spread over zones where
+// nothing else decides.
+func (v *solver) binsIn(e int32) int32 {
+	if b := int(v.menu.entries[e].breed); b < len(v.perBreed) {
+		return v.perBreed[b]
+	}
+	return 0
 }
 
 // pick returns the entry of a bucket to open for a kind, or -1. The last answer
@@ -69,6 +85,13 @@ func (v *solver) bestOf(list []int32, k *kind) int32 {
 // weight of its pool, then by how much of the remaining demand it serves for its
 // price.
 func (v *solver) better(k *kind, a, b int32) bool {
+	switch {
+	case v.way.small:
+		return v.budget.smaller(v, a, b)
+	case v.way.frugal && len(v.menu.limited) > 0:
+		n := len(v.menu.limited)
+		return less(v.menu.capacity[int(a)*n], max(v.serves(k, a), 1), v.menu.capacity[int(b)*n], max(v.serves(k, b), 1))
+	}
 	if wa, wb := v.weightOf(a), v.weightOf(b); wa != wb {
 		return wa > wb
 	}

@@ -254,6 +254,10 @@ func (v *solver) openBin(e int32) int {
 		}
 	}
 	v.budget.take(v, e, 1)
+	if v.perBreed == nil {
+		v.perBreed = make([]int32, len(v.menu.breeds))
+	}
+	v.perBreed[v.menu.entries[e].breed]++
 	v.bins = append(v.bins, b)
 	v.active = append(v.active, int32(len(v.bins)-1))
 	return len(v.bins) - 1

@@ -56,7 +56,11 @@ func newPlainWorld(p Problem, o Options) *plainWorld {
 		pn.labels[FieldName] = n.Name
 		for _, r := range n.Requirements {
 			if _, ok := pn.labels[r.Key]; !ok {
-				pn.sets[r.Key] = pn.outcome(w, r.Key).Intersect(r.Set())
+				have, ok := pn.sets[r.Key]
+				if !ok {
+					have = Anything()
+				}
+				pn.sets[r.Key] = have.Intersect(r.Set())
 			}
 		}
 		byName[n.Name] = pn

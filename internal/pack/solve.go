@@ -32,13 +32,15 @@ type solver struct {
 	// no node is open yet; least is the smallest demand of any batch, by dimension.
 	rates, remaining, least []int64
 
-	bins    []bin
-	active  []int32 // bins that may take more
-	resumed int     // batches begun
-	shut    bitset  // nodes that take no more
-	shutAny bool
-	onNodes []onNode
-	budget  budget
+	bins   []bin
+	active []int32 // bins that may take more
+	// perBreed counts the bins opened by breed.
+	perBreed []int32
+	resumed  int    // batches begun
+	shut     bitset // nodes that take no more
+	shutAny  bool
+	onNodes  []onNode
+	budget   budget
 	// start means that pods may be the first of those that they ask for, see
 	// startsNow; lax that caps are not minded, see group.
 	start, lax bool
@@ -57,6 +59,8 @@ type solver struct {
 	mobile, taken []int32
 	prints        []uint64
 	copies        []bin
+	// way is how placing departs from the usual, see retry.
+	way way
 	// everything is the space with every offering available, for explanations.
 	everything *space
 
@@ -90,20 +94,77 @@ type part struct{ kind, bucket, n int32 }
 // onNode is n pods of a kind put on an existing node.
 type onNode struct{ kind, bucket, node, n int32 }
 
-// solve makes a plan for the pods.
-func (v *solver) solve(pods []int32) {
-	v.lower = -1
+func newSolver(s *State, o Options, sp *space, shut bitset) *solver {
+	return &solver{s: s, o: o, space: sp, shut: shut, shutAny: !shut.empty(), lower: -1, groupIDs: map[*tally]int32{}, schemes: map[string]*scheme{}, shortlists: map[string]*shortlist{}}
+}
+
+// solve places the pods and makes the new nodes cheap. The solver that it returns
+// has the solution; the state's nodes are as it leaves them until undo.
+func (v *solver) solve(pods []int32) *solver {
+	v.begin(pods)
+	v.place()
+	v = v.retry(pods)
+	v.rightSize()
+	v = v.reuse(pods)
+	v.repack()
+	// Nodes that are packed better may leave more of a limit.
+	if v.placeRest() {
+		v.repack()
+	}
+	if v.o.Work > 0 && !v.near(v.bound()) {
+		v.mix()
+		v.improve()
+	}
+	return v
+}
+
+// placeRest tries to place the pods that are left once more, and reports whether
+// it placed any.
+func (v *solver) placeRest() bool {
+	some := false
+	for i := range v.batches {
+		b := &v.batches[i]
+		if b.placed < len(b.pods) {
+			before := b.placed
+			if !some {
+				v.active = v.active[:0]
+				for j := range v.bins {
+					v.active = append(v.active, int32(j))
+				}
+			}
+			v.placeBatch(b)
+			some = some || b.placed > before
+		}
+	}
+	return some
+}
+
+// begin makes batches and kinds of the pods and puts them in order.
+func (v *solver) begin(pods []int32) {
 	v.gather(pods)
 	v.menu = v.s.menuFor(v.space, v.filters, v.keys, v.dims)
 	v.compile()
 	v.weigh()
 	v.budget.init(v)
-	v.place()
-	v.rightSize()
-	v.repack()
-	if v.o.Work > 0 && !v.near(v.bound()) {
-		v.mix()
-		v.improve()
+}
+
+// undo gives back what was taken on existing nodes.
+func (v *solver) undo() {
+	for _, on := range v.onNodes {
+		room := v.s.room(on.node)
+		for d, q := range v.kinds[on.kind].full {
+			room[d] += int64(on.n) * q
+		}
+	}
+}
+
+// redo takes it again.
+func (v *solver) redo() {
+	for _, on := range v.onNodes {
+		room := v.s.room(on.node)
+		for d, q := range v.kinds[on.kind].full {
+			room[d] -= int64(on.n) * q
+		}
 	}
 }
 
@@ -137,7 +198,7 @@ func (v *solver) weigh() {
 	}
 	slices.SortFunc(v.order, func(i, j int32) int {
 		a, b := &v.batches[i], &v.batches[j]
-		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(b.size, a.size),
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(v.rank(i), v.rank(j)), cmp.Compare(b.size, a.size),
 			cmp.Compare(v.s.pods[a.pods[0]].name, v.s.pods[b.pods[0]].name))
 	})
 }
@@ -146,6 +207,7 @@ func (v *solver) weigh() {
 // have one once others are placed, so that rounds go on while any succeeds; then
 // the rules of our own that go beyond the scheduler's are given up one by one.
 func (v *solver) place() {
+	v.start, v.lax = v.way.loose, v.way.loose
 	if !v.rounds() {
 		return
 	}
@@ -303,6 +365,11 @@ func (v *solver) placeSome(b *batch, most int32) int32 {
 // put places pods of a kind on existing nodes, else in bins, else in a new one,
 // else in a bin that has to grow for it.
 func (v *solver) put(k, most int32) int32 {
+	if v.way.fresh {
+		if n := v.inNew(k, most); n > 0 {
+			return n
+		}
+	}
 	if n := v.onNode(k, most); n > 0 {
 		return n
 	}

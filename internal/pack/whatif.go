@@ -43,7 +43,6 @@ func (s *State) WhatIf(c Change, o Options) *Plan {
 		}
 	}
 	s.refresh()
-	v := &solver{s: s, o: o, space: s.spaceFor(c.Pools), groupIDs: map[*tally]int32{}, schemes: map[string]*scheme{}, shortlists: map[string]*shortlist{}}
 	var pods []int32
 	if !c.OnlyMoved {
 		pods = append(pods, s.pending...)
@@ -54,16 +53,15 @@ func (s *State) WhatIf(c Change, o Options) *Plan {
 			}
 		}
 	}
-	v.shut = newBitset(len(s.nodes))
+	sp, shut := s.spaceFor(c.Pools), newBitset(len(s.nodes))
 	s.hidden = newBitset(len(s.nodes))
 	var gone []int32
 	for _, name := range c.Without {
 		slot, ok := s.nodeSlots[name]
-		if !ok || v.shut.has(int(slot)) {
+		if !ok || shut.has(int(slot)) {
 			continue
 		}
-		v.shut.set(int(slot))
-		v.shutAny = true
+		shut.set(int(slot))
 		gone = append(gone, slot)
 		s.hidden.set(int(slot))
 		for p := s.nodes[slot].head; p >= 0; p = s.pods[p].next {
@@ -77,21 +75,15 @@ func (s *State) WhatIf(c Change, o Options) *Plan {
 	}
 	for _, name := range c.Closed {
 		if slot, ok := s.nodeSlots[name]; ok {
-			v.shut.set(int(slot))
-			v.shutAny = true
+			shut.set(int(slot))
 		}
 	}
 	slices.SortFunc(pods, func(a, b int32) int { return cmp.Compare(s.pods[a].name, s.pods[b].name) })
-	v.solve(pods)
+	v := newSolver(s, o, sp, shut).solve(pods)
 	plan := v.report()
 	// Take everything back.
+	v.undo()
 	s.hidden = nil
-	for _, on := range v.onNodes {
-		room := s.room(on.node)
-		for d, q := range v.kinds[on.kind].full {
-			room[d] += int64(on.n) * q
-		}
-	}
 	for _, slot := range gone {
 		s.classes.list[s.nodes[slot].class].live++
 		s.use(slot, 1)
