@@ -219,6 +219,29 @@ func (v *solver) startReal() bool {
 	return true
 }
 
+// stayReal confines all nodes to the domains that count now, lest one of them turns
+// out to be in another and makes it count.
+func (v *solver) stayReal() {
+	v.only = make(bitset, v.menu.words)
+	for b := range v.menu.breeds {
+		v.only.set(b)
+	}
+	for i := range v.groups {
+		g := &v.groups[i]
+		if g.key < 0 || !g.sought {
+			continue
+		}
+		for b := range v.menu.breeds {
+			if value := v.menu.breeds[b].value[g.key]; value >= 0 && !slices.Contains(g.domains, value) {
+				v.only.clear(b)
+			}
+		}
+	}
+	for i := range v.bins {
+		v.bins[i].breeds.and(v.only)
+	}
+}
+
 // admitsLocal reports whether the checks of a kind that are by node hold where
 // count says how many pods of a group are.
 func (v *solver) admitsLocal(k *kind, count func(g int32) int32) bool {

@@ -155,18 +155,22 @@ func TestBruteForce(t *testing.T) {
 		why   string
 		f     features
 		seeds uint64
+		// most is how far over the optimum the mean may be. Where topology counts, a
+		// plan that holds in any order of binding can cost more than the cheapest that
+		// holds in some.
+		most float64
 	}{
-		"resources": {"sizes and prices alone", base, 150},
-		"labels":    {"requirements and taints", features{labels: true, taints: true, pods: 4, types: 3}, 150},
-		"nodes":     {"existing nodes, daemons, ports and volumes", features{labels: true, nodes: true, daemons: true, ports: true, volumes: true, pods: 4, types: 2}, 100},
-		"limits":    {"limits", features{limits: true, pods: 4, types: 3}, 100},
-		"topology":  {"spread", features{topology: true, labels: true, pods: 4, types: 2}, 100},
-		"affinity":  {"affinity and anti-affinity", features{affinity: true, pods: 4, types: 2}, 100},
-		"together":  {"spread and affinity on existing nodes", features{affinity: true, topology: true, nodes: true, pods: 4, types: 2}, 100},
+		"resources": {"sizes and prices alone", base, 150, 0},
+		"labels":    {"requirements and taints", features{labels: true, taints: true, pods: 4, types: 3}, 150, 0.002},
+		"nodes":     {"existing nodes, daemons, ports and volumes", features{labels: true, nodes: true, daemons: true, ports: true, volumes: true, pods: 4, types: 2}, 100, 0.002},
+		"limits":    {"limits", features{limits: true, pods: 4, types: 3}, 100, 0.002},
+		"topology":  {"spread", features{topology: true, labels: true, pods: 4, types: 2}, 100, 0.08},
+		"affinity":  {"affinity and anti-affinity", features{affinity: true, pods: 4, types: 2}, 100, 0.08},
+		"together":  {"spread and affinity on existing nodes", features{affinity: true, topology: true, nodes: true, pods: 4, types: 2}, 100, 0.08},
 	} {
 		t.Run(name, func(t *testing.T) {
 			worst, sum, optimal, solved := 1.0, 0.0, 0, 0
-			for seed := range test.seeds * 10 {
+			for seed := range test.seeds * cases(t) {
 				r := rand.New(rand.NewPCG(seed, 7))
 				p := randomProblem(r, test.f)
 				p.WellKnown = nil
@@ -225,6 +229,9 @@ func TestBruteForce(t *testing.T) {
 				if ratio == 1 {
 					optimal++
 				}
+			}
+			if mean := sum / float64(max(solved, 1)); mean > test.most {
+				t.Errorf("%.1f %% over the optimum in the mean, want at most %.1f %%", mean*100, test.most*100)
 			}
 			t.Logf("%d cases solved, %d optimal, worst %.3f, mean +%.2f %%", solved, optimal, worst, sum/float64(max(solved, 1))*100)
 		})

@@ -83,6 +83,9 @@ func (sp *space) reserved(id string) int64 {
 // negative, is given back.
 func (b *budget) room(v *solver, e, instead int32) bool {
 	br := &v.menu.breeds[v.menu.entries[e].breed]
+	if v.only != nil && !v.only.has(int(v.menu.entries[e].breed)) {
+		return false
+	}
 	var old *breed
 	if instead >= 0 {
 		old = &v.menu.breeds[v.menu.entries[instead].breed]
@@ -173,6 +176,9 @@ func (b *budget) smaller(v *solver, a, c int32) bool {
 // out to be another: pools with minValues keep to themselves.
 func (b *budget) mixes(v *solver, a, c int32) bool {
 	p, q := v.menu.breeds[a].pool, v.menu.breeds[c].pool
+	if v.only != nil && !v.only.has(int(c)) {
+		return false
+	}
 	return p == q || !b.strict || len(v.space.pools[p].minValues)+len(v.space.pools[q].minValues) == 0
 }
 

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -343,6 +344,10 @@ func (v *solver) explainTopology(k *kind, pool int32) Reason {
 			return g.key >= 0 && (b.values[g.key] < 0 || g.at(b.values[g.key])+c.self-v.low(g, c.minDomains) > c.maxSkew)
 		}})
 	}
+	// Groups are numbered as they are met, so that the order has to be made here.
+	slices.SortStableFunc(checks, func(a, b check) int {
+		return cmp.Or(cmp.Compare(a.r.Cause, b.r.Cause), cmp.Compare(a.r.Key, b.r.Key), cmp.Compare(a.r.Want, b.r.Want))
+	})
 	some := -1
 	for i, c := range checks {
 		all := true

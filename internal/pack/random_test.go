@@ -3,6 +3,9 @@ package pack
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
 )
 
 // features says what a random problem may contain.
@@ -234,4 +237,19 @@ func (r Requirement) withValues(v string) Requirement {
 		r.Values = []string{v}
 	}
 	return r
+}
+
+// cases is how many times more cases than usual are to be tried: COPPICE_CASES in
+// the environment, by default one.
+func cases(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("COPPICE_CASES")
+	if text == "" {
+		return 1
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatalf("COPPICE_CASES: %v", err)
+	}
+	return n
 }

@@ -45,7 +45,9 @@ type solver struct {
 	// startsNow; lax that caps are not minded, see group.
 	start, lax bool
 	// real means that domains without nodes no longer count, see startReal.
-	real   bool
+	real bool
+	// only are the breeds that nodes are confined to, nil for all.
+	only   bitset
 	packer *packer
 	// lower is the bound once it is known, else negative. What pods are on new nodes
 	// is settled when it is first asked for.
@@ -226,8 +228,21 @@ func (v *solver) place() {
 		return
 	}
 	if v.startReal() {
+		before := v.placedAll()
 		v.rounds()
+		if v.placedAll() > before {
+			v.stayReal()
+		}
 	}
+}
+
+// placedAll counts the pods that are placed.
+func (v *solver) placedAll() int {
+	n := 0
+	for i := range v.batches {
+		n += v.batches[i].placed
+	}
+	return n
 }
 
 // rounds places batches until none makes progress and reports whether pods are

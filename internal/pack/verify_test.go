@@ -246,7 +246,7 @@ func TestRandomProblems(t *testing.T) {
 		"all":         {"everything at once", allFeatures},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(150) {
+			for seed := range 60 * cases(t) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				p := randomProblem(r, test.f)
 				for _, policy := range []Policy{Priced, Respect, Ignore} {
