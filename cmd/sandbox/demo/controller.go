@@ -12,25 +12,32 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/testkit/endpoints"
 )
 
-// controller is "coppice controller" in a process of its own.
+// controller is "coppice controller" in a process of its own, one after another.
 type controller struct {
 	path    string
 	env     []string
 	log     string
 	metrics string
+	// failed gets an error when the process ends without being told to.
+	failed chan<- error
 
+	process *process
+}
+
+// process is one run of the controller.
+type process struct {
 	cmd *exec.Cmd
-	// done is closed when the process has ended, err is then how.
+	// done is closed when it has ended.
 	done chan struct{}
-	err  error
-	// expected is set before the process is ended on purpose.
-	expected bool
+	// expected is set before it is ended on purpose.
+	expected atomic.Bool
 }
 
 const (
@@ -46,7 +53,7 @@ const (
 
 // newController makes ready to run coppice; it finds the cluster and AWS by the
 // environment alone, as it would in a pod.
-func newController(path, dir string, lease time.Duration, e endpoints.Endpoints) (*controller, error) {
+func newController(path, dir string, lease time.Duration, e endpoints.Endpoints, failed chan<- error) (*controller, error) {
 	addr, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -55,6 +62,7 @@ func newController(path, dir string, lease time.Duration, e endpoints.Endpoints)
 		path:    path,
 		log:     filepath.Join(dir, "coppice.log"),
 		metrics: addr,
+		failed:  failed,
 		env: append(e.Environ(),
 			"PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "TMPDIR="+os.TempDir(),
 			"LEADER_ELECTION_NAMESPACE="+namespace,
@@ -92,68 +100,59 @@ func (c *controller) start() error {
 	if err != nil {
 		return fmt.Errorf("open the controller's log: %w", err)
 	}
-	cmd := exec.Command(c.path, "controller")
-	cmd.Env, cmd.Stdout, cmd.Stderr = c.env, log, log
-	cmd.SysProcAttr = dieWithParent()
-	started, done := make(chan error), make(chan struct{})
-	c.cmd, c.done, c.expected = cmd, done, false
+	p := &process{cmd: exec.Command(c.path, "controller"), done: make(chan struct{})}
+	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.env, log, log
+	p.cmd.SysProcAttr = dieWithParent()
+	started := make(chan error)
 	go func() {
 		// The child is told of its parent's death when the thread ends that
 		// started it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
+		defer close(p.done)
+		defer log.Close() // written by the child alone
+		err := p.cmd.Start()
 		started <- err
-		if err == nil {
-			c.err = cmd.Wait()
+		if err != nil {
+			return
 		}
-		_ = log.Close()
-		close(done)
+		if err = p.cmd.Wait(); err == nil {
+			err = errors.New("exit status 0")
+		}
+		if !p.expected.Load() {
+			c.failed <- fmt.Errorf("coppice controller ended by itself: %w", err)
+		}
 	}()
 	if err := <-started; err != nil {
 		return fmt.Errorf("start coppice controller: %w", err)
 	}
+	c.process = p
 	return nil
 }
 
-// ended yields an error if the controller ends without being told to. It works on
-// a controller that is nil or not started, which never ends.
-func (c *controller) ended() <-chan error {
-	out := make(chan error, 1)
-	if c == nil || c.done == nil {
-		return out
-	}
-	done := c.done
-	go func() {
-		<-done
-		if done == c.done && !c.expected {
-			out <- errors.Join(c.err, errors.New("see its log"))
-		}
-	}()
-	return out
-}
+// pid is the process's number.
+func (c *controller) pid() int { return c.process.cmd.Process.Pid }
 
 // kill ends the controller at once, with no chance to tidy up.
 func (c *controller) kill() {
-	c.expected = true
-	_ = c.cmd.Process.Kill()
-	<-c.done
+	c.process.expected.Store(true)
+	_ = c.process.cmd.Process.Kill() // it may have ended by itself
+	<-c.process.done
 }
 
 // stop asks the controller to end, and makes it.
 func (c *controller) stop() {
-	if c.done == nil {
+	if c.process == nil {
 		return
 	}
-	c.expected = true
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	c.process.expected.Store(true)
+	_ = c.process.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 	limit := time.NewTimer(stopLimit)
 	defer limit.Stop()
 	select {
-	case <-c.done:
+	case <-c.process.done:
 	case <-limit.C:
-		_ = c.cmd.Process.Kill()
-		<-c.done
+		c.kill()
 	}
 }
 

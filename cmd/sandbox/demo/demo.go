@@ -59,6 +59,8 @@ type scene struct {
 	// pushes are those that the Git server took.
 	pushes  *pushes
 	coppice *controller
+	// failed gets an error when the controller ends by itself.
+	failed chan error
 	// quiet yields the outcome of the check that runs beside the steps.
 	quiet <-chan error
 	// old is the claim of the node that is to expire.
@@ -93,7 +95,8 @@ func steps() []step {
 // Run plays the demo. It returns an error as soon as a step fails.
 func Run(ctx context.Context, cfg Config) error {
 	st := newStory(cfg.Out, time.Now)
-	s := &scene{cfg: cfg, story: st}
+	// A controller ends once, and two are started at most.
+	s := &scene{cfg: cfg, story: st, failed: make(chan error, 2)}
 	defer s.close()
 
 	st.title("From a commit to a running node, and back")
@@ -144,17 +147,19 @@ func (s *scene) runStep(ctx context.Context, step step) error {
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	var broken <-chan error // yields nothing while there is no sandbox
 	if s.stack != nil {
-		go func() {
-			select {
-			case <-ctx.Done():
-			case err := <-s.stack.Failed():
-				fail(err)
-			case err := <-s.coppice.ended():
-				fail(fmt.Errorf("coppice controller ended by itself: %w", err))
-			}
-		}()
+		broken = s.stack.Failed()
 	}
+	go func() {
+		select {
+		case <-ctx.Done():
+		case err := <-broken:
+			fail(err)
+		case err := <-s.failed:
+			fail(err)
+		}
+	}()
 	return step.run(ctx, s)
 }
 
@@ -164,7 +169,9 @@ func (s *scene) keep(ctx context.Context) {
 	s.story.printf("\nEverything is left running until Ctrl-C:\n\n")
 	s.story.printf("  export KUBECONFIG=%s\n", e.Kubeconfig)
 	s.story.printf("  Kubernetes  %s\n  EC2         %s\n  Git         %s\n", e.APIServer, e.EC2, e.CloneURL(repoName))
-	s.story.printf("  controller  log in %s, metrics at %s\n", s.coppice.logPath(), s.coppice.metricsURL())
+	if s.coppice != nil {
+		s.story.printf("  controller  log in %s, metrics at %s\n", s.coppice.logPath(), s.coppice.metricsURL())
+	}
 	s.story.printf("  logs        %s\n", e.DataDir)
 	for {
 		select {
@@ -173,7 +180,7 @@ func (s *scene) keep(ctx context.Context) {
 		case err := <-s.stack.Failed():
 			s.story.printf("%v\n", err)
 			return
-		case err := <-s.coppice.ended():
+		case err := <-s.failed:
 			s.story.printf("%v; it is started again\n", err)
 			if err := s.coppice.start(); err != nil {
 				s.story.printf("%v\n", err)

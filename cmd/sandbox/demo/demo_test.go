@@ -49,14 +49,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func child(t *testing.T, as string) *controller {
+func child(t *testing.T, as string) (*controller, <-chan error) {
 	t.Helper()
-	c, err := newController(os.Args[0], t.TempDir(), leaseDuration, endpoints.Endpoints{ClusterName: "demo"})
+	failed := make(chan error, 1)
+	c, err := newController(os.Args[0], t.TempDir(), leaseDuration, endpoints.Endpoints{ClusterName: "demo"}, failed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.env = append(c.env, role+"="+as)
-	return c
+	return c, failed
 }
 
 // awaitLog waits until the child has written a text.
@@ -72,11 +73,11 @@ func awaitLog(t *testing.T, c *controller, text string) {
 
 func TestController(t *testing.T) {
 	t.Run("its end is a failure", func(t *testing.T) {
-		c := child(t, "failing")
+		c, failed := child(t, "failing")
 		if err := c.start(); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-c.ended(); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), "exit status 3") {
 			t.Errorf("got %v", err)
 		}
 		if got := c.logTail(); got != "no permission" {
@@ -84,48 +85,45 @@ func TestController(t *testing.T) {
 		}
 		c.stop() // of no effect
 	})
-	t.Run("unless it is wanted", func(t *testing.T) {
-		for _, as := range []string{"obedient", "stubborn"} {
-			c := child(t, as)
-			for range 2 {
-				if err := c.start(); err != nil {
-					t.Fatal(err)
+	for name, end := range map[string]func(*controller){"killed": (*controller).kill, "stopped": (*controller).stop} {
+		t.Run(name, func(t *testing.T) {
+			for _, as := range []string{"obedient", "stubborn"} {
+				c, failed := child(t, as)
+				for range 2 {
+					if err := c.start(); err != nil {
+						t.Fatal(err)
+					}
+					awaitLog(t, c, "ready\n")
+					end(c)
+					if c.process.cmd.ProcessState == nil {
+						t.Errorf("%s: it still runs", as)
+					}
+					if err := os.Truncate(c.log, 0); err != nil {
+						t.Fatal(err)
+					}
 				}
-				awaitLog(t, c, "ready\n")
-				ended := c.ended()
-				c.kill()
 				select {
-				case err := <-ended:
+				case err := <-failed:
 					t.Errorf("%s: %v", as, err)
-				case <-time.After(50 * time.Millisecond):
+				default:
 				}
 			}
-		}
-	})
-	t.Run("stop", func(t *testing.T) {
-		for _, as := range []string{"obedient", "stubborn"} {
-			c := child(t, as)
-			if err := c.start(); err != nil {
-				t.Fatal(err)
-			}
-			awaitLog(t, c, "ready\n")
-			c.stop()
-			if c.cmd.ProcessState == nil {
-				t.Errorf("%s: it still runs", as)
-			}
-		}
-	})
+		})
+	}
 	t.Run("never started", func(t *testing.T) {
-		var none *controller
-		select {
-		case <-none.ended():
-			t.Error("nothing ended")
-		default:
+		c, _ := child(t, "obedient")
+		c.stop()
+	})
+	t.Run("no such program", func(t *testing.T) {
+		c, _ := child(t, "obedient")
+		c.path += ".gone"
+		if err := c.start(); err == nil {
+			t.Error("it started")
 		}
-		child(t, "obedient").stop()
+		c.stop()
 	})
 	t.Run("output", func(t *testing.T) {
-		c := child(t, "printing")
+		c, _ := child(t, "printing")
 		out, err := c.output(t.Context(), "crds")
 		if err != nil || string(out) != "demo" {
 			t.Errorf("got %q, %v", out, err)

@@ -64,7 +64,7 @@ func makeRepository(ctx context.Context, s *scene) error {
 func startCoppice(ctx context.Context, s *scene) error {
 	e := s.stack.Endpoints
 	var err error
-	if s.coppice, err = newController(s.cfg.Coppice, s.cfg.DataDir, s.patient(leaseDuration), e); err != nil {
+	if s.coppice, err = newController(s.cfg.Coppice, s.cfg.DataDir, s.patient(leaseDuration), e, s.failed); err != nil {
 		return err
 	}
 	crds, err := s.coppice.output(ctx, "crds")
@@ -93,7 +93,7 @@ func startCoppice(ctx context.Context, s *scene) error {
 	if err := s.coppice.start(); err != nil {
 		return err
 	}
-	s.story.say("NodeSource %s/%s names the repository; coppice controller runs as process %d", namespace, sourceName, s.coppice.cmd.Process.Pid)
+	s.story.say("NodeSource %s/%s names the repository; coppice controller runs as process %d", namespace, sourceName, s.coppice.pid())
 
 	head, err := s.author.repo.Head()
 	if err != nil {
