@@ -94,7 +94,7 @@ func start(t *testing.T) *loop {
 	go func() {
 		done <- reconcile.Run(ctx, reconcile.Options{
 			Kube: env.REST, Cloud: provider, Batch: provision.DefaultBatch,
-			MetricsAddress: "0", HealthAddress: "0", LeaseDuration: 15 * time.Second,
+			MetricsAddress: "0", HealthAddress: "0", SecureAddress: "0", LeaseDuration: 15 * time.Second,
 		})
 	}()
 	t.Cleanup(func() {

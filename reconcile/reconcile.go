@@ -5,6 +5,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,9 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/reconcile/nodeclass"
@@ -46,6 +49,9 @@ type Options struct {
 	Batch provision.Batch
 	// MetricsAddress and HealthAddress are host:port; "0" turns a server off.
 	MetricsAddress, HealthAddress string
+	// SecureAddress is where the decision record is served, and the metrics again,
+	// over TLS to those whom the API server lets; "0" and "" turn it off.
+	SecureAddress string
 	// LeaderElection makes replicas wait for each other, by a Lease in
 	// LeaderElectionNamespace that lasts LeaseDuration after its holder has died.
 	LeaderElection          bool
@@ -60,7 +66,10 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	clk := clock.RealClock{}
-	state := cluster.NewState(clk)
+	state, book := cluster.NewState(clk), record.NewBook()
+	if err := serveRecord(mgr, book, o); err != nil {
+		return err
+	}
 	synced, err := cluster.Watch(ctx, mgr.GetCache(), state)
 	if err != nil {
 		return fmt.Errorf("start controllers: %w", err)
@@ -68,7 +77,7 @@ func Run(ctx context.Context, o Options) error {
 	for name, setup := range map[string]func() error{
 		"source":    func() error { return source.Setup(mgr, o.Source) },
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
-		"provision": func() error { return provision.Setup(mgr, state, synced, o.Cloud, clk, o.Batch) },
+		"provision": func() error { return provision.Setup(mgr, state, synced, o.Cloud, clk, o.Batch, book) },
 		"lifecycle": func() error { return lifecycle.Setup(mgr, o.Cloud, clk) },
 		"disrupt":   func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk) },
 	} {
@@ -120,4 +129,27 @@ func newManager(o Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("create manager: %w", err)
 	}
 	return mgr, nil
+}
+
+// serveRecord serves what was decided. Who asks has to give a bearer token that the
+// API server knows and be allowed to get the path.
+func serveRecord(mgr ctrl.Manager, book *record.Book, o Options) error {
+	if o.SecureAddress == "" {
+		return nil // the server would choose an address by itself
+	}
+	server, err := metricsserver.NewServer(metricsserver.Options{
+		BindAddress: o.SecureAddress, SecureServing: true,
+		FilterProvider: filters.WithAuthenticationAndAuthorization,
+		ExtraHandlers:  map[string]http.Handler{record.Path: book},
+	}, o.Kube, mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("serve the decision record at %s: %w", o.SecureAddress, err)
+	}
+	if server == nil {
+		return nil
+	}
+	if err := mgr.Add(server); err != nil {
+		return fmt.Errorf("serve the decision record at %s: %w", o.SecureAddress, err)
+	}
+	return nil
 }

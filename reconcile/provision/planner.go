@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -71,6 +72,7 @@ type Planner struct {
 	clock  clock.Clock
 	batch  Batch
 	model  *cluster.Model
+	book   *record.Book
 	told   map[string]said // by pod
 	// places is where the last plan wants pods, by pod: a Node or a claim.
 	places map[string]string
@@ -162,6 +164,7 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 	}
 	createErr := errors.Join(p.create(ctx, pools, plan.NewNodes), p.nominate(ctx))
 	p.tell(plan.Unschedulable, began)
+	p.note(plan, began)
 	again = retry
 	if len(plan.NewNodes) > 0 || len(plan.Assignments) > 0 {
 		again = follow

@@ -1,0 +1,105 @@
+package record
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func at(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+
+func TestBook(t *testing.T) {
+	pod, node := Subject{"Pod", "web", "a"}, Subject{Kind: "Node", Name: "n"}
+	noPlace := Decision{Topic: "Placement", Verdict: "NoPlace", Message: "too large", Reasons: []Reason{{Code: "TooLarge"}}}
+	placed := Decision{Topic: "Placement", Verdict: "NewNode", Target: "general-x"}
+	b := NewBook()
+	b.Put(pod, at(0), noPlace)
+	b.Put(pod, at(1), noPlace)
+	b.Put(node, at(1), Decision{Topic: "Empty", Verdict: "Blocked"})
+	b.Put(node, at(2), Decision{Topic: "Drifted", Verdict: "Blocked"})
+	b.Put(node, at(3), Decision{Topic: "Empty", Verdict: "Blocked"})
+	b.Put(pod, at(4), placed)
+	b.Put(pod, at(5), noPlace)
+
+	with := func(d Decision, since, last, times int) Decision {
+		d.Since, d.Last, d.Times = at(since), at(last), times
+		return d
+	}
+	want := []Entry{
+		{node, []Decision{
+			with(Decision{Topic: "Empty", Verdict: "Blocked"}, 1, 3, 2), // topics don't interrupt each other
+			with(Decision{Topic: "Drifted", Verdict: "Blocked"}, 2, 2, 1),
+		}},
+		{pod, []Decision{with(noPlace, 0, 1, 2), with(placed, 4, 4, 1), with(noPlace, 5, 5, 1)}},
+	}
+	if diff := cmp.Diff(want, b.All()); diff != "" {
+		t.Error(diff)
+	}
+	if got := b.About(Subject{Kind: "Pod", Name: "a"}); got != nil {
+		t.Errorf("a pod without its namespace is known: %v", got)
+	}
+}
+
+func TestBookForgets(t *testing.T) {
+	b := NewBook()
+	b.limit = 3
+	s := func(i int) Subject { return Subject{Kind: "Node", Name: fmt.Sprint(i)} }
+	for i := range 3 {
+		b.Put(s(i), at(i), Decision{Verdict: "Keep"})
+	}
+	b.Put(s(0), at(3), Decision{Verdict: "Keep"}) // 1 is the most silent now
+	b.Put(s(3), at(4), Decision{Verdict: "Keep"})
+	if b.About(s(1)) != nil || b.About(s(0)) == nil || len(b.All()) != 3 {
+		t.Errorf("kept %v", b.All())
+	}
+	for i := range history + 5 {
+		b.Put(s(0), at(5+i), Decision{Verdict: fmt.Sprint(i)})
+	}
+	got := b.About(s(0))
+	if len(got) != history || got[len(got)-1].Verdict != fmt.Sprint(history+4) {
+		t.Errorf("%d decisions, the last %v", len(got), got[len(got)-1])
+	}
+}
+
+func TestServeAndFetch(t *testing.T) {
+	b := NewBook()
+	pod := Subject{"Pod", "web", "a&b"}
+	b.Put(pod, at(0), Decision{Topic: "Placement", Verdict: "NoPlace", Reasons: []Reason{{Scope: "NodePool x", Code: "TooLarge"}}})
+	b.Put(Subject{Kind: "Node", Name: "n"}, at(0), Decision{Verdict: "Keep"})
+	s := httptest.NewServer(b)
+	defer s.Close()
+	if got, err := Fetch(s.Client(), s.URL, nil); err != nil || cmp.Diff(b.All(), got) != "" {
+		t.Errorf("all: %v %v", got, err)
+	}
+	if got, err := Fetch(s.Client(), s.URL, &pod); err != nil || len(got) != 1 || cmp.Diff(b.About(pod), got[0].Decisions) != "" {
+		t.Errorf("one: %v %v", got, err)
+	}
+	if got, err := Fetch(s.Client(), s.URL, &Subject{Kind: "Node", Name: "other"}); err != nil || len(got) != 0 {
+		t.Errorf("unknown: %v %v", got, err)
+	}
+	for code, want := range map[int]string{401: "bearer token", 403: "ClusterRole", 500: "500"} {
+		deny := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		if _, err := Fetch(deny.Client(), deny.URL, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", code, err)
+		}
+		deny.Close()
+	}
+	if _, err := Fetch(s.Client(), "localhost", nil); err == nil || !strings.Contains(err.Error(), "https://localhost:8443") {
+		t.Errorf("no URL: %v", err)
+	}
+	resp, err := http.Post(s.URL+Path, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %s", resp.Status)
+	}
+}

@@ -1,0 +1,76 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+// Path is where the record is served: all of it, or with the query kind, name and
+// namespace what is known about one subject.
+const Path = "/decisions"
+
+// ServeHTTP answers GET with a JSON list of entries. It gives access to nobody in
+// particular: who may ask is decided before.
+func (b *Book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "use GET", http.StatusMethodNotAllowed)
+		return
+	}
+	q := r.URL.Query()
+	var out []Entry
+	if q.Get("kind") == "" && q.Get("name") == "" {
+		out = b.All()
+	} else {
+		s := Subject{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name")}
+		if s.Kind == "" || s.Name == "" {
+			http.Error(w, "give kind and name, or neither", http.StatusBadRequest)
+			return
+		}
+		out = []Entry{}
+		if d := b.About(s); d != nil {
+			out = append(out, Entry{Subject: s, Decisions: d})
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// The client may be gone; nobody else is to be told.
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+// Fetch asks a controller at base, as in https://localhost:8443, for its record:
+// what it knows about s, or all of it when s is nil.
+func Fetch(c *http.Client, base string, s *Subject) ([]Entry, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" {
+		return nil, fmt.Errorf("controller %q is no URL; give one such as https://localhost:8443", base)
+	}
+	u = u.JoinPath(Path)
+	if s != nil {
+		q := url.Values{"kind": {s.Kind}, "name": {s.Name}}
+		if s.Namespace != "" {
+			q.Set("namespace", s.Namespace)
+		}
+		u.RawQuery = q.Encode()
+	}
+	resp, err := c.Get(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("ask the controller: %w", err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized:
+		return nil, fmt.Errorf("the controller at %s doesn't know who asks; give a bearer token, as from 'kubectl create token'", u.Host)
+	case http.StatusForbidden:
+		return nil, fmt.Errorf("the controller at %s refuses; the user needs a ClusterRole with nonResourceURLs [%q] and verbs [\"get\"]", u.Host, Path)
+	default:
+		return nil, fmt.Errorf("ask the controller at %s: %s", u.Host, resp.Status)
+	}
+	var out []Entry
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return nil, fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
+	}
+	return out, nil
+}

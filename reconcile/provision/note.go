@@ -1,0 +1,63 @@
+package provision
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/internal/record"
+)
+
+// placement is the topic of decisions about pods.
+const placement = "Placement"
+
+// note enters a plan into the decision record: each pod's place, or why it has none.
+func (p *Planner) note(plan *pack.Plan, now time.Time) {
+	for _, a := range plan.Assignments {
+		p.book.Put(podSubject(a.Pod), now, record.Decision{
+			Topic: placement, Verdict: "ExistingNode", Target: a.Node,
+			Message: fmt.Sprintf("it fits on %s, which is there or on its way", a.Node),
+		})
+	}
+	for _, n := range plan.NewNodes {
+		if len(n.Pods) == 0 {
+			continue
+		}
+		claim, ok := p.places[n.Pods[0]]
+		if !ok {
+			continue // its NodeClaim wasn't created, which is an error of its own
+		}
+		message := newNodeMessage(n)
+		for _, pod := range n.Pods {
+			p.book.Put(podSubject(pod), now, record.Decision{Topic: placement, Verdict: "NewNode", Target: claim, Message: message})
+		}
+	}
+	for _, u := range plan.Unschedulable {
+		d := record.Decision{Topic: placement, Verdict: "NoPlace", Message: "no node has room, and no NodePool can open one"}
+		for _, r := range u.Reasons {
+			d.Reasons = append(d.Reasons, cluster.Reason(r))
+		}
+		p.book.Put(podSubject(u.Pod), now, d)
+	}
+}
+
+func newNodeMessage(n pack.NewNode) string {
+	var types []string
+	for i := range min(3, len(n.Options)) {
+		types = append(types, n.Options[i].Type)
+	}
+	more := ""
+	if rest := len(n.Options) - len(types); rest > 0 {
+		more = fmt.Sprintf(" or %d more types", rest)
+	}
+	return fmt.Sprintf("no node has room; NodePool %s opens one for %d pods, at $%.4f/h or little more: %s%s",
+		n.Pool, len(n.Pods), float64(n.MicroUSD)/1e6, strings.Join(types, ", "), more)
+}
+
+// podSubject takes a pod's name in plans apart: namespace/name.
+func podSubject(name string) record.Subject {
+	namespace, name, _ := strings.Cut(name, "/")
+	return record.Subject{Kind: "Pod", Namespace: namespace, Name: name}
+}
