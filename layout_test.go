@@ -20,7 +20,7 @@ const module = "github.com/coppice-dev/coppice/"
 // along an edge of sideways.
 var tiers = [][]string{
 	{"internal/diag", "internal/pack", "internal/catalogue", "internal/record", "schemas"},
-	{"render", "policies", "internal/plan"},
+	{"render", "policies", "internal/plan", "internal/consolidate"},
 	{"internal/git", "internal/kube", "internal/cloud", "internal/cluster", "internal/forge", "internal/isolate"},
 	{"reconcile"},
 	{"internal/cli"},

@@ -16,8 +16,8 @@ import (
 )
 
 // Model is a State in the packing core's terms. Sync brings it up to date at a cost
-// of what has changed, not of what exists. It is for one caller at a time, and one
-// State has one Model: what Sync takes over counts as seen.
+// of what has changed, not of what exists. It is for one caller at a time; a State may
+// have several Models, which live as long as it does.
 type Model struct {
 	core     *pack.State
 	machines map[string]machine // by machineKey
@@ -65,8 +65,7 @@ func NewModel() *Model {
 func (m *Model) Sync(s *State, pools []Pool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.dirty
-	s.dirty = newDirty()
+	d := s.news(m)
 
 	changed := m.poolsChanged(pools)
 	if changed {
@@ -87,7 +86,7 @@ func (m *Model) Sync(s *State, pools []Pool) error {
 	for k := range d.pods {
 		errs = append(errs, m.syncPod(s, k))
 	}
-	if d.daemons {
+	if *d.daemons {
 		errs = append(errs, m.syncDaemons(s))
 	}
 	if changed || usage {
@@ -335,6 +334,11 @@ func (m *Model) Pod(name string) *corev1.Pod {
 
 // Refused lists pods that can't be translated, with the reason.
 func (m *Model) Refused() map[types.NamespacedName]error { return m.refused }
+
+// Core is the model in the packing core's hands, where pods are named as by PodKey and
+// machines as by Node.Name. It may be altered for as long as a decision takes, if it is
+// as it was before the next Sync.
+func (m *Model) Core() *pack.State { return m.core }
 
 // Plan decides where the pending pods go.
 func (m *Model) Plan(o pack.Options) *pack.Plan { return m.core.Solve(o) }

@@ -40,8 +40,8 @@ type State struct {
 	moved map[string]time.Time
 	clock clock.PassiveClock
 
-	// dirty is what has changed since a Model last caught up.
-	dirty dirty
+	// dirty is what has changed since each Model last caught up.
+	dirty map[*Model]dirty
 
 	// changed wakes whoever plans, once however many changes came.
 	changed chan struct{}
@@ -51,11 +51,50 @@ type State struct {
 type dirty struct {
 	pods     map[types.NamespacedName]struct{}
 	machines map[string]struct{}
-	daemons  bool
+	daemons  *bool
 }
 
 func newDirty() dirty {
-	return dirty{pods: map[types.NamespacedName]struct{}{}, machines: map[string]struct{}{}}
+	return dirty{pods: map[types.NamespacedName]struct{}{}, machines: map[string]struct{}{}, daemons: new(bool)}
+}
+
+// news returns what has changed since m last asked; everything, the first time.
+func (s *State) news(m *Model) dirty {
+	d, ok := s.dirty[m]
+	s.dirty[m] = newDirty()
+	if ok {
+		return d
+	}
+	d = newDirty()
+	for k := range s.pods {
+		d.pods[k] = struct{}{}
+	}
+	for name := range s.nodes {
+		d.machines[nodeKey(name)] = struct{}{}
+	}
+	for name := range s.claims {
+		d.machines[claimKey(name)] = struct{}{}
+	}
+	*d.daemons = true
+	return d
+}
+
+func (s *State) touchPod(k types.NamespacedName) {
+	for _, d := range s.dirty {
+		d.pods[k] = struct{}{}
+	}
+}
+
+func (s *State) touchMachine(k string) {
+	for _, d := range s.dirty {
+		d.machines[k] = struct{}{}
+	}
+}
+
+func (s *State) touchDaemons() {
+	for _, d := range s.dirty {
+		*d.daemons = true
+	}
 }
 
 // machineKey names a machine for as long as it exists: by its claim, or by its Node
@@ -76,7 +115,7 @@ func NewState(c clock.PassiveClock) *State {
 		claims:         map[string]*karpenter.NodeClaim{},
 		claimOf:        map[string]string{},
 		nodeOf:         map[string]string{},
-		dirty:          newDirty(),
+		dirty:          map[*Model]dirty{},
 		daemonSets:     map[types.NamespacedName]*appsv1.DaemonSet{},
 		namespaces:     map[string]map[string]string{},
 		volumeClaims:   map[types.NamespacedName]*corev1.PersistentVolumeClaim{},
@@ -113,7 +152,7 @@ func (s *State) SetPod(p *corev1.Pod) {
 	old := s.pods[k]
 	s.dropPod(k)
 	s.pods[k] = p
-	s.dirty.pods[k] = struct{}{}
+	s.touchPod(k)
 	if p.Spec.NodeName != "" && !Terminal(p) {
 		on := s.bound[p.Spec.NodeName]
 		if on == nil {
@@ -147,7 +186,7 @@ func (s *State) DeletePod(k types.NamespacedName) {
 		s.moved[p.Spec.NodeName] = s.clock.Now()
 	}
 	s.dropPod(k)
-	s.dirty.pods[k] = struct{}{}
+	s.touchPod(k)
 }
 
 // NodeName returns the name of the Node that a machine has become, the machine being
@@ -213,9 +252,9 @@ func (s *State) SetNode(n *corev1.Node) {
 // touchNode marks the machine that a Node is, and the one that it was before a
 // claim was found for it.
 func (s *State) touchNode(n *corev1.Node) {
-	s.dirty.machines[nodeKey(n.Name)] = struct{}{}
+	s.touchMachine(nodeKey(n.Name))
 	if c, ok := s.claimOf[n.Spec.ProviderID]; ok {
-		s.dirty.machines[claimKey(c)] = struct{}{}
+		s.touchMachine(claimKey(c))
 	}
 }
 
@@ -264,9 +303,9 @@ func (s *State) SetClaim(c *karpenter.NodeClaim) {
 }
 
 func (s *State) touchClaim(c *karpenter.NodeClaim) {
-	s.dirty.machines[claimKey(c.Name)] = struct{}{}
+	s.touchMachine(claimKey(c.Name))
 	if n, ok := s.nodeOf[c.Status.ProviderID]; ok {
-		s.dirty.machines[nodeKey(n)] = struct{}{}
+		s.touchMachine(nodeKey(n))
 	}
 }
 
@@ -301,7 +340,7 @@ func (s *State) SetDaemonSet(d *appsv1.DaemonSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.daemonSets[key(d)] = d
-	s.dirty.daemons = true
+	s.touchDaemons()
 }
 
 // DeleteDaemonSet forgets a DaemonSet.
@@ -309,7 +348,7 @@ func (s *State) DeleteDaemonSet(k types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.daemonSets, k)
-	s.dirty.daemons = true
+	s.touchDaemons()
 }
 
 // Set records an object of a kind that pods and nodes depend on: Namespace,
