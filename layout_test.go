@@ -21,7 +21,7 @@ const module = "github.com/coppice-dev/coppice/"
 var tiers = [][]string{
 	{"internal/diag", "internal/pack", "internal/catalogue", "internal/record", "schemas"},
 	{"render", "policies", "internal/plan", "internal/consolidate"},
-	{"internal/git", "internal/kube", "internal/cloud", "internal/cluster", "internal/forge", "internal/isolate"},
+	{"internal/git", "internal/kube", "internal/cloud", "internal/cluster", "internal/forge", "internal/isolate", "internal/snapshot", "internal/explain"},
 	{"reconcile"},
 	{"internal/cli"},
 	{"cmd/coppice"},
@@ -29,15 +29,16 @@ var tiers = [][]string{
 
 // sideways are imports inside a tier, with the reason for each.
 var sideways = map[[2]string]string{
-	{"schemas", "schemas"}:                   "the API's groups share one folder",
-	{"render", "render"}:                     "one compiler",
-	{"internal/plan", "render"}:              "a plan compares what was rendered",
-	{"internal/cloud", "internal/cloud"}:     "the interface and what stands behind it",
-	{"internal/cluster", "internal/cloud"}:   "a node's price and size are the cloud's values",
-	{"internal/isolate", "internal/isolate"}: "one parent, one child",
-	{"internal/git", "internal/git"}:         "one client",
-	{"reconcile", "reconcile"}:               "reconcile.go wires the controllers",
-	{"internal/cli", "internal/cli"}:         "one command tree",
+	{"schemas", "schemas"}:                    "the API's groups share one folder",
+	{"render", "render"}:                      "one compiler",
+	{"internal/plan", "render"}:               "a plan compares what was rendered",
+	{"internal/cloud", "internal/cloud"}:      "the interface and what stands behind it",
+	{"internal/cluster", "internal/cloud"}:    "a node's price and size are the cloud's values",
+	{"internal/isolate", "internal/isolate"}:  "one parent, one child",
+	{"internal/explain", "internal/snapshot"}: "an answer is out of a picture",
+	{"internal/git", "internal/git"}:          "one client",
+	{"reconcile", "reconcile"}:                "reconcile.go wires the controllers",
+	{"internal/cli", "internal/cli"}:          "one command tree",
 }
 
 type listed struct {

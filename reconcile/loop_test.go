@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,8 @@ type loop struct {
 	t     *testing.T
 	kube  client.WithWatch
 	cloud *ec2.Provider
+	// secure is where the decision record is served.
+	secure string
 }
 
 // start runs all controllers against a sandbox until the test ends.
@@ -89,12 +92,18 @@ func start(t *testing.T) *loop {
 	if err != nil {
 		t.Fatal(err)
 	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secure := listener.Addr().String()
+	listener.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
 		done <- reconcile.Run(ctx, reconcile.Options{
 			Kube: env.REST, Cloud: provider, Batch: provision.DefaultBatch,
-			MetricsAddress: "0", HealthAddress: "0", SecureAddress: "0", LeaseDuration: 15 * time.Second,
+			MetricsAddress: "0", HealthAddress: "0", SecureAddress: secure, LeaseDuration: 15 * time.Second,
 		})
 	}()
 	t.Cleanup(func() {
@@ -112,7 +121,7 @@ func start(t *testing.T) *loop {
 			t.Fatal(err)
 		}
 	}
-	return &loop{t: t, kube: kube, cloud: provider}
+	return &loop{t: t, kube: kube, cloud: provider, secure: secure}
 }
 
 func (l *loop) deploy(name string, replicas int32, cpu string, alter ...func(*corev1.PodTemplateSpec)) {
@@ -243,6 +252,7 @@ func TestLoop(t *testing.T) {
 	t.Log("a pod that no type can hold is told why")
 	l.deploy("huge", 1, "64")
 	l.told("huge", "FailedScheduling", "no instance type has enough cpu")
+	l.explains("huge", "TooLarge")
 	testkit.Delete(t, l.kube, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "huge"}})
 
 	t.Log("limits hold, and are named")

@@ -61,6 +61,8 @@ Exit codes: 0 clean, 1 failed, 2 usage, 3 invalid or denied, 4 changes or drift 
 		newVetCommand(s),
 		newSchemasCommand(s),
 		newCRDsCommand(s),
+		newExplainCommand(s),
+		newSnapshotCommand(s),
 		newVersionCommand(s),
 	)
 	return root

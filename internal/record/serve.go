@@ -3,8 +3,10 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // Path is where the record is served: all of it, or with the query kind, name and
@@ -59,17 +61,22 @@ func Fetch(c *http.Client, base string, s *Subject) ([]Entry, error) {
 		return nil, fmt.Errorf("ask the controller: %w", err)
 	}
 	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusOK:
-	case http.StatusUnauthorized:
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
+	}
+	switch code := resp.StatusCode; {
+	case code == http.StatusOK:
+	// The filter in front answers a token that the API server refuses with 500.
+	case code == http.StatusUnauthorized, code == http.StatusInternalServerError && strings.HasPrefix(string(body), "Authentication failed"):
 		return nil, fmt.Errorf("the controller at %s doesn't know who asks; give a bearer token, as from 'kubectl create token'", u.Host)
-	case http.StatusForbidden:
+	case code == http.StatusForbidden:
 		return nil, fmt.Errorf("the controller at %s refuses; the user needs a ClusterRole with nonResourceURLs [%q] and verbs [\"get\"]", u.Host, Path)
 	default:
 		return nil, fmt.Errorf("ask the controller at %s: %s", u.Host, resp.Status)
 	}
 	var out []Entry
-	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+	if err := json.Unmarshal(body, &out); err != nil {
 		return nil, fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
 	}
 	return out, nil
