@@ -13,8 +13,10 @@ import (
 //
 //	885 types × 8 offerings = 7,080 columns ─► 4 breeds (zones) of 60 entries
 type menu struct {
-	key     string
-	breeds  []breed
+	key    string
+	breeds []breed
+	// breedOf is the breed of each column, or -1.
+	breedOf []int32
 	words   int // of a bitset over breeds
 	dims    int
 	entries []entry
@@ -161,6 +163,12 @@ func (s *State) newMenu(sp *space, filters []int32, keys []string, dims []int32)
 			b.set(int(class[c]))
 		}
 		m.passes[f] = b
+	}
+	m.breedOf = class
+	for c := range class {
+		if !useful.has(c) {
+			class[c] = nowhere
+		}
 	}
 	for _, c := range sp.cheapestFirst() {
 		if useful.has(int(c)) {

@@ -463,6 +463,12 @@ func (sp *space) locate(c int) (*poolSpace, variant, row) {
 	return ps, ps.variants[at/n], ps.table.rows[at%n]
 }
 
+// rowOf returns a column's type and offering.
+func (sp *space) rowOf(c int32) row {
+	ps := &sp.pools[sp.owners[c]]
+	return ps.table.rows[(int(c)-ps.first)%len(ps.table.rows)]
+}
+
 // poolOf returns the number of a column's pool.
 func (sp *space) poolOf(c int) int32 { return sp.owners[c] }
 

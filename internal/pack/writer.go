@@ -16,6 +16,8 @@ type writer struct {
 	load   []int64
 	least  []int64
 	chosen []int32
+	// columns and wares are scratch: the columns in stock and the ware of each.
+	columns, wares []int32
 	// capacity and granted are what a type has of the limited resources, and what a
 	// node was granted of them beyond what it is meant to become.
 	capacity, granted []int64
@@ -35,12 +37,26 @@ type stock struct {
 
 // ware is an instance type in stock, with all offerings that suit.
 type ware struct {
-	typ    int32
-	price  int64
-	option Option
-	// room is what pods may use, served what daemons ask for.
-	room, served      []int64
+	typ   int32
+	price int64
+	// columns are the offerings, the cheapest first. Most types are never chosen, so
+	// that the option is written when first asked for.
+	columns []int32
+	option  Option
+	// room is what pods may use.
+	room              []int64
 	zones, capacities uint64
+}
+
+// optionOf returns what a node may become as the plan states it.
+func (w *writer) optionOf(st *stock, k *ware) Option {
+	if k.option.Offerings == nil {
+		k.option = Option{Type: st.pool.table.types[k.typ].Name, Offerings: make([]Offering, len(k.columns))}
+		for i, c := range k.columns {
+			k.option.Offerings[i] = *w.v.space.rowOf(c).off
+		}
+	}
+	return k.option
 }
 
 // stockFor returns the stock of a bin.
@@ -76,22 +92,18 @@ func (w *writer) stockFor(b *bin) *stock {
 		}
 	}
 	zones, capacities := &symbols{}, &symbols{}
-	var columns []int32
-	for i := b.breeds.next(0); i >= 0; i = b.breeds.next(i + 1) {
-		other := &m.breeds[i]
-		if other.pool != br.pool || other.reservation >= 0 && other.reservation != br.reservation {
+	w.columns, w.wares = w.columns[:0], w.wares[:0]
+	at := make([]int32, len(ps.table.types))
+	counts := make([]int32, 0, len(ps.table.types))
+	for _, c := range sp.cheapestFirst() {
+		from := m.breedOf[c]
+		if from < 0 || !b.breeds.has(int(from)) || (int(c)-ps.first)/rows != variantAt {
 			continue
 		}
-		for _, c := range other.columns {
-			if (int(c)-ps.first)/rows == variantAt {
-				columns = append(columns, c)
-			}
+		if other := &m.breeds[from]; other.pool != br.pool || other.reservation >= 0 && other.reservation != br.reservation {
+			continue
 		}
-	}
-	slices.SortFunc(columns, func(x, y int32) int { return cmp.Or(cmp.Compare(sp.prices[x], sp.prices[y]), cmp.Compare(x, y)) })
-	at := make([]int32, len(ps.table.types))
-	for _, c := range columns {
-		r := ps.table.rows[(int(c)-ps.first)%rows]
+		r := sp.rowOf(c)
 		// Columns of one type differ in room if a daemon runs in some zones alone.
 		i := int(at[r.typ]) - 1
 		if i >= 0 && !slices.Equal(st.kinds[i].room, sp.at(int(c))) {
@@ -100,15 +112,22 @@ func (w *writer) stockFor(b *bin) *stock {
 		if i < 0 {
 			i = len(st.kinds)
 			at[r.typ] = int32(i) + 1
-			st.kinds = append(st.kinds, ware{typ: r.typ, price: sp.prices[c], option: Option{Type: ps.table.types[r.typ].Name}, room: slices.Clone(sp.at(int(c))), served: make([]int64, sp.width)})
-			for d, q := range st.kinds[i].room {
-				st.kinds[i].served[d] = ps.table.allocatable[int(r.typ)*sp.width+d] - q
-			}
+			st.kinds = append(st.kinds, ware{typ: r.typ, price: sp.prices[c], room: sp.at(int(c))})
+			counts = append(counts, 0)
 		}
 		k := &st.kinds[i]
-		k.option.Offerings = append(k.option.Offerings, *r.off)
 		k.zones |= 1 << min(zones.id(r.off.Zone), 63)
 		k.capacities |= 1 << min(capacities.id(r.off.CapacityType), 63)
+		counts[i]++
+		w.columns, w.wares = append(w.columns, c), append(w.wares, int32(i))
+	}
+	all := make([]int32, len(w.columns))
+	for i := range st.kinds {
+		st.kinds[i].columns, all = all[:0:counts[i]], all[counts[i]:]
+	}
+	for n, c := range w.columns {
+		k := &st.kinds[w.wares[n]]
+		k.columns = append(k.columns, c)
 	}
 	st.zones, st.capacities = zones.names, capacities.names
 	return st
@@ -130,7 +149,7 @@ func (w *writer) write(b *bin) NewNode {
 		w.load[d] = b.load[i]
 	}
 	w.choose(b, st)
-	node.Relaxed = v.o.MinValues == BestEffort && !st.valuesMet(w.chosen)
+	node.Relaxed = v.o.MinValues == BestEffort && !w.valuesMet(st, w.chosen)
 	node.Options = make([]Option, 0, len(w.chosen))
 	types := make([]int32, 0, len(w.chosen))
 	var zones, capacities uint64
@@ -138,14 +157,15 @@ func (w *writer) write(b *bin) NewNode {
 	for n, i := range w.chosen {
 		k := &st.kinds[i]
 		if at := slices.Index(types, k.typ); at >= 0 {
-			node.Options[at].Offerings = slices.Concat(node.Options[at].Offerings, k.option.Offerings)
+			node.Options[at].Offerings = slices.Concat(node.Options[at].Offerings, w.optionOf(st, k).Offerings)
 		} else {
-			node.Options = append(node.Options, k.option)
+			node.Options = append(node.Options, w.optionOf(st, k))
 			types = append(types, k.typ)
 		}
 		zones, capacities = zones|k.zones, capacities|k.capacities
-		for d, q := range k.served {
-			if n == 0 || q < w.least[d] {
+		// What is allocatable and not room is what daemons ask for.
+		for d, q := range k.room {
+			if q = st.pool.table.allocatable[int(k.typ)*sp.width+d] - q; n == 0 || q < w.least[d] {
 				w.least[d] = q
 			}
 		}
@@ -231,7 +251,7 @@ func (w *writer) choose(b *bin, st *stock) {
 	for i := range st.kinds {
 		k := &st.kinds[i]
 		if k.price > most && len(w.chosen) >= v.o.MinTypes {
-			if enough = enough || st.valuesMet(w.chosen); enough {
+			if enough = enough || w.valuesMet(st, w.chosen); enough {
 				break
 			}
 		}
@@ -292,7 +312,7 @@ func (w *writer) grant(e int32, st *stock, k *ware) bool {
 
 // valuesMet reports whether the chosen types have as many distinct values as
 // minValues asks.
-func (st *stock) valuesMet(chosen []int32) bool {
+func (w *writer) valuesMet(st *stock, chosen []int32) bool {
 	for i := range st.pool.minValues {
 		mv := &st.pool.minValues[i]
 		if mv.column == nil {
@@ -300,9 +320,8 @@ func (st *stock) valuesMet(chosen []int32) bool {
 		}
 		seen := map[string]bool{}
 		for _, c := range chosen {
-			for o := range st.kinds[c].option.Offerings {
-				r := row{st.kinds[c].typ, &st.kinds[c].option.Offerings[o]}
-				if v, ok := r.label(st.pool.table, mv.key); ok {
+			for _, column := range st.kinds[c].columns {
+				if v, ok := w.v.space.rowOf(column).label(st.pool.table, mv.key); ok {
 					seen[v] = true
 				}
 			}
