@@ -35,37 +35,53 @@ type charge struct {
 
 // charges groups the pods that count gives for each kind.
 func (v *solver) charges(count func(k int32) int64) []charge {
-	index := map[string]int{}
+	at := make([]int32, len(v.templates))
 	var out []charge
-	var buf []byte
 	for k := range v.kinds {
 		n := count(int32(k))
 		if n == 0 {
 			continue
 		}
+		a := v.kinds[k].charge
+		if at[a] == 0 {
+			out = append(out, v.templates[a])
+			at[a] = int32(len(out))
+		}
+		c := &out[at[a]-1]
+		c.count += n
+		c.kinds = append(c.kinds, int32(k))
+	}
+	return out
+}
+
+// findCharges numbers the kinds that ask for the same and may be in the same breeds,
+// and lists the entries that take such a pod.
+func (v *solver) findCharges() {
+	index := map[string]int32{}
+	for k := range v.kinds {
 		kd := &v.kinds[k]
-		buf = buf[:0]
+		buf := v.buf[:0]
 		for _, q := range kd.demand {
 			buf = binary.AppendVarint(buf, q)
 		}
 		for _, w := range kd.scheme.breeds {
 			buf = binary.LittleEndian.AppendUint64(buf, w)
 		}
+		v.buf = buf
 		i, ok := index[string(buf)]
 		if !ok {
-			i = len(out)
+			i = int32(len(v.templates))
 			index[string(buf)] = i
-			out = append(out, charge{demand: kd.demand, breeds: kd.scheme.breeds, entries: v.takers(kd)})
+			from := len(v.takers)
+			v.findTakers(kd)
+			v.templates = append(v.templates, charge{demand: kd.demand, breeds: kd.scheme.breeds, entries: v.takers[from:len(v.takers):len(v.takers)]})
 		}
-		out[i].count += n
-		out[i].kinds = append(out[i].kinds, int32(k))
+		kd.charge = i
 	}
-	return out
 }
 
-// takers lists the entries that take a pod of the kind.
-func (v *solver) takers(k *kind) []int32 {
-	var out []int32
+// findTakers appends the entries that take a pod of the kind to takers.
+func (v *solver) findTakers(k *kind) {
 	for b := k.scheme.breeds.next(0); b >= 0; b = k.scheme.breeds.next(b + 1) {
 		br := &v.menu.breeds[b]
 		if br.reservation >= 0 {
@@ -73,11 +89,10 @@ func (v *solver) takers(k *kind) []int32 {
 		}
 		for e := br.first; e < br.last; e++ {
 			if v.menu.fits(e, k.demand) {
-				out = append(out, e)
+				v.takers = append(v.takers, e)
 			}
 		}
 	}
-	return out
 }
 
 // findRates returns rates for the pods of the charges: those with the greatest
@@ -97,7 +112,7 @@ func (v *solver) findRates(charges []charge, effort int) []int64 {
 			}
 		}
 	}
-	share := make([]float64, len(m.entries))
+	share, ratio := make([]float64, len(m.entries)), make([]float64, len(m.entries))
 	for i := range charges {
 		part := 0.0
 		for d, q := range charges[i].demand {
@@ -109,11 +124,17 @@ func (v *solver) findRates(charges []charge, effort int) []int64 {
 			share[e] += part / float64(len(total))
 		}
 	}
-	ratio := make([]float64, len(m.entries))
 	var best []int64
 	most := -1.0
+	var program program
+	tried := -1
 	for _, least := range [...]float64{0, 0.3, 0.6, 0.9, 0.999} {
-		rates := m.dualPrices(total, func(e int32) bool { return share[e] > 0 && share[e] >= least })
+		m.state(&program, total, func(e int32) bool { return share[e] > 0 && share[e] >= least })
+		if len(program.cost) == tried {
+			continue // the same entries as before
+		}
+		tried = len(program.cost)
+		rates := m.dualPrices(&program, total)
 		if sum := v.sumCharges(charges, rates, ratio); sum > most {
 			best, most = rates, sum
 		}

@@ -18,7 +18,9 @@ type batch struct {
 	// kinds are its forms, the one that keeps most preferences first.
 	first, last int32
 	size        int64
-	daemons     bool
+	// adds are the groups that count a pod of the batch, repelled those of pods that
+	// keep it away.
+	adds, repelled []int32
 }
 
 // A kind is a batch in one of its forms, with all that the search needs at hand.
@@ -32,6 +34,8 @@ type kind struct {
 	// worth is what the demand costs at the going rate, see rates.
 	worth  int64
 	scheme *scheme
+	// charge is the number of what its pods are charged, see findCharges.
+	charge int32
 	// Topology: what is checked, and what is counted once a pod is placed.
 	spreads []spreadCheck
 	attract []int32
@@ -366,11 +370,12 @@ func (v *solver) mergeBatches() {
 	for _, b := range v.batches {
 		buf = buf[:0]
 		// Under its own namespace a term without one may mean another set of pods.
-		for _, g := range v.counted(&b) {
+		b.adds, b.repelled = v.counted(&b), v.repelled(&b)
+		for _, g := range b.adds {
 			buf = binary.AppendVarint(buf, int64(g))
 		}
 		buf = append(buf, 0xff)
-		for _, g := range v.repelled(&b) {
+		for _, g := range b.repelled {
 			buf = binary.AppendVarint(buf, int64(g))
 		}
 		k := id{b.spec, b.priority, string(buf)}

@@ -3,6 +3,7 @@ package pack
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Rates say what a unit of each resource costs at best, so that resources can be
@@ -44,38 +45,48 @@ func worthOf(load, rates []int64) int64 {
 	return sum
 }
 
-// dualPrices solves the program over the entries for which use is true. Resources
-// that no entry supplies have no rate.
-func (m *menu) dualPrices(demand []int64, use func(e int32) bool) []int64 {
-	rates := make([]int64, m.dims)
-	var rows []int
+// program is the linear program, with columns scaled so that each row asks for one.
+// Its memory is kept from one to the next.
+type program struct {
+	rows      []int     // the dimensions that are asked for
+	cost, col []float64 // by entry; col has a place for each row
+	best      []float64 // what each row costs alone, zero if nothing supplies it
+}
+
+// state writes down the program over the entries for which use is true.
+func (m *menu) state(p *program, demand []int64, use func(e int32) bool) {
+	p.rows, p.cost, p.col, p.best = p.rows[:0], p.cost[:0], p.col[:0], p.best[:0]
 	for d, q := range demand {
 		if q > 0 {
-			rows = append(rows, d)
+			p.rows = append(p.rows, d)
+			p.best = append(p.best, 0)
 		}
 	}
-	n := len(rows)
-	// Columns are scaled so that each row asks for one.
-	var cost, col []float64
-	best := make([]float64, n)
+	p.cost, p.col = slices.Grow(p.cost, len(m.entries)), slices.Grow(p.col, len(m.entries)*len(p.rows))
 	for e := range m.entries {
 		if !use(int32(e)) {
 			continue
 		}
 		at := m.at(int32(e))
-		cost = append(cost, float64(max(m.entries[e].price, 1)))
-		for i, d := range rows {
+		cost := float64(max(m.entries[e].price, 1))
+		p.cost = append(p.cost, cost)
+		for i, d := range p.rows {
 			a := float64(max(at[d], 0)) / float64(demand[d])
-			col = append(col, a)
+			p.col = append(p.col, a)
 			if a > 0 {
-				if p := cost[len(cost)-1] / a; best[i] == 0 || p < best[i] {
-					best[i] = p
+				if alone := cost / a; p.best[i] == 0 || alone < p.best[i] {
+					p.best[i] = alone
 				}
 			}
 		}
 	}
-	dual := simplex(cost, col, best)
-	for i, d := range rows {
+}
+
+// dualPrices solves the program. Resources that no entry supplies have no rate.
+func (m *menu) dualPrices(p *program, demand []int64) []int64 {
+	rates := make([]int64, m.dims)
+	dual := simplex(p.cost, p.col, p.best)
+	for i, d := range p.rows {
 		r := dual[i] / float64(demand[d]) * (1 << rateShift)
 		rates[d] = int64(min(max(r, 0), 1<<62))
 	}

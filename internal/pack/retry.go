@@ -136,7 +136,7 @@ func (v *solver) couldPlace() bool {
 			continue
 		}
 		k := &v.kinds[b.last-1]
-		if len(v.takers(k)) > 0 {
+		if len(v.templates[k.charge].entries) > 0 {
 			return true
 		}
 		for c, bucket := range k.scheme.ofNode {

@@ -18,7 +18,7 @@ func (v *solver) compile() {
 	for i := range v.batches {
 		b := &v.batches[i]
 		b.first = int32(len(v.kinds))
-		adds, repelled := v.counted(b), v.repelled(b)
+		adds, repelled := b.adds, b.repelled
 		forms := s.formsOf(b.spec, v.o.Preferences)
 		for j := range forms {
 			f := &forms[j]

@@ -32,6 +32,11 @@ type solver struct {
 	// no node is open yet; least is the smallest demand of any batch, by dimension.
 	rates, remaining, least []int64
 
+	// templates are the kinds that ask for the same and may be in the same breeds, as
+	// charges without pods; takers is the memory of their entries.
+	templates []charge
+	takers    []int32
+
 	bins   []bin
 	active []int32 // bins that may take more
 	// perBreed counts the bins opened by breed.
@@ -146,6 +151,7 @@ func (v *solver) begin(pods []int32) {
 	v.gather(pods)
 	v.menu = v.s.menuFor(v.space, v.filters, v.keys, v.dims)
 	v.compile()
+	v.findCharges()
 	v.weigh()
 	v.budget.init(v)
 }
