@@ -166,6 +166,7 @@ func TestBruteForce(t *testing.T) {
 		"limits":    {"limits", features{limits: true, pods: 4, types: 3}, 100, 0.002},
 		"topology":  {"spread", features{topology: true, labels: true, pods: 4, types: 2}, 100, 0.08},
 		"affinity":  {"affinity and anti-affinity", features{affinity: true, pods: 4, types: 2}, 100, 0.08},
+		"apart":     {"pods that keep each other off a node: the bound knows how many nodes they need", features{affinity: true, apart: true, pods: 5, types: 3}, 150, 0.08},
 		"together":  {"spread and affinity on existing nodes", features{affinity: true, topology: true, nodes: true, pods: 4, types: 2}, 100, 0.08},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -278,8 +278,8 @@ func (m *master) reduced(f int32) float64 {
 // generate adds fillings of the entries until none helps or effort, counted in
 // knapsacks, is spent.
 //
-// It starts over after fillings were added.
-func (m *master) generate(effort int, stop func() bool) {
+// It starts over after fillings were added. It returns the effort that is left.
+func (m *master) generate(effort int, stop func() bool) int {
 	m.settle()
 	order := make([]int32, len(m.offers))
 	hope := make([]float64, len(m.offers))
@@ -329,16 +329,17 @@ func (m *master) generate(effort int, stop func() bool) {
 		}
 		m.least = max(m.least, worth/factor)
 		if m.least >= worth*(1-closeEnough) {
-			return
+			break
 		}
 		if added == 0 {
 			if limit *= 8; limit > sackLimit {
-				return
+				break
 			}
 			continue
 		}
 		m.settle()
 	}
+	return max(effort, 0)
 }
 
 // certify raises the bound by solving the knapsacks that stand in its way to a

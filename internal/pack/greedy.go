@@ -247,7 +247,7 @@ func (v *solver) inNew(k, most int32) int32 {
 }
 
 func (v *solver) openBin(e int32) int {
-	b := bin{entry: e, breeds: make(bitset, v.menu.words), load: make([]int64, len(v.dims))}
+	b := bin{entry: e, breeds: make(bitset, v.menu.words), load: make([]int64, v.menu.dims)}
 	for i := range v.menu.breeds {
 		if v.budget.mixes(v, v.menu.entries[e].breed, int32(i)) {
 			b.breeds.set(i)

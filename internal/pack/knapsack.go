@@ -53,11 +53,11 @@ type item struct {
 
 func (k *knapsack) init(m *master) {
 	k.m = m
-	k.room = make([]int64, len(m.v.dims))
+	k.room = make([]int64, m.v.menu.dims)
 	k.count = make([]int64, len(m.rows))
 	// The going rates, all resources alike, and leanings of both towards and away
 	// from each resource.
-	rates, alike := make([]float64, len(m.v.dims)), make([]float64, len(m.v.dims))
+	rates, alike := make([]float64, len(k.room)), make([]float64, len(k.room))
 	for i := range m.rows {
 		for d, q := range m.rows[i].amount {
 			alike[d] += float64(q * float64(m.rows[i].count))

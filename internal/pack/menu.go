@@ -29,6 +29,9 @@ type menu struct {
 	passes map[int32]bitset
 	// reservations are the IDs of which breeds are numbered.
 	reservations []string
+	// base is the menu without room for cliques, nil if this is it.
+	base    *menu
+	cliques []clique
 }
 
 // breed is a set of columns.

@@ -279,7 +279,8 @@ func (p *packer) fromMix(m *master, weight int) bool {
 		lots[[2]int32{p.lots[i].kind, p.lots[i].bucket}] = int32(i)
 	}
 	most := m.most
-	for p.dive(m, lots, weight) {
+	effort := v.o.Work * sacksPerRound
+	for p.dive(m, lots, weight) && effort > 0 {
 		left := 0.0
 		for i := range m.rows {
 			r := &m.rows[i]
@@ -289,7 +290,8 @@ func (p *packer) fromMix(m *master, weight int) bool {
 		// A node that costs more than all that is left is worth is no part of its mix.
 		m.most = min(most, left*1.01)
 		m.restart()
-		m.generate(sacksPerDive, v.o.Stop)
+		once := min(sacksPerDive, effort)
+		effort -= once - m.generate(once, v.o.Stop)
 	}
 	// What did not fit into the dive, as for limits, is packed as ever.
 	p.thorough = true

@@ -10,8 +10,8 @@ import (
 
 // features says what a random problem may contain.
 type features struct {
-	labels, taints, limits, daemons, nodes, topology, affinity, preferences, ports, volumes, reserved, minValues, custom bool
-	pods, types                                                                                                          int
+	labels, taints, limits, daemons, nodes, topology, affinity, preferences, ports, volumes, reserved, minValues, custom, apart bool
+	pods, types                                                                                                                 int
 }
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
@@ -123,6 +123,9 @@ func randomProblem(r *rand.Rand, f features) Problem {
 	}
 	term := func() PodTerm {
 		t := PodTerm{TopologyKey: pick(r, LabelZone, LabelHostname, LabelHostname, LabelCapacityType), Selector: selector()}
+		if f.apart {
+			t.TopologyKey = LabelHostname
+		}
 		if chance(r, 20) {
 			t.AllNamespaces = true
 		}
@@ -150,7 +153,10 @@ func randomProblem(r *rand.Rand, f features) Problem {
 				s.Spread = append(s.Spread, Spread{TopologyKey: LabelHostname, MaxSkew: 1, Selector: selector()})
 			}
 		}
-		if f.affinity && chance(r, 25) {
+		if f.apart && chance(r, 60) {
+			s.Spread = []Spread{{TopologyKey: LabelHostname, MaxSkew: int32(1 + r.IntN(2)), Selector: selector()}}
+		}
+		if f.affinity && !f.apart && chance(r, 25) {
 			s.PodAffinity = append(s.PodAffinity, term())
 		}
 		if f.affinity && chance(r, 30) {

@@ -82,7 +82,8 @@ type pattern struct {
 
 // newPacker numbers the demands of the kinds.
 func (v *solver) newPacker() *packer {
-	p := &packer{v: v, load: make([]int64, len(v.dims)), demand: make([]int64, len(v.dims)), target: make([]float64, len(v.dims)), pull: make([]float64, len(v.dims))}
+	n := v.menu.dims
+	p := &packer{v: v, load: make([]int64, n), demand: make([]int64, n), target: make([]float64, n), pull: make([]float64, n)}
 	p.bin.load = p.load
 	p.shape = make([]int32, len(v.kinds))
 	index := map[string]int32{}
@@ -494,7 +495,7 @@ func (p *packer) fresh() *bin {
 		clear(b.load)
 		b.local, b.parts = b.local[:0], b.parts[:0]
 	} else {
-		b = bin{breeds: make(bitset, p.v.menu.words), load: make([]int64, len(p.v.dims))}
+		b = bin{breeds: make(bitset, p.v.menu.words), load: make([]int64, p.v.menu.dims)}
 	}
 	p.out = append(p.out, b)
 	return &p.out[len(p.out)-1]

@@ -14,7 +14,9 @@ func (v *solver) compile() {
 		n += len(s.formsOf(v.batches[i].spec, v.o.Preferences))
 	}
 	v.kinds = slices.Grow(v.kinds, n)
-	demands := make([]int64, n*len(v.dims))
+	// There is room for cliques behind the resources.
+	most := len(v.dims) + mostCliques
+	demands := make([]int64, n*most)
 	for i := range v.batches {
 		b := &v.batches[i]
 		b.first = int32(len(v.kinds))
@@ -23,7 +25,7 @@ func (v *solver) compile() {
 		for j := range forms {
 			f := &forms[j]
 			k := kind{batch: int32(i), full: b.spec.demand, filter: f.filter, lost: f.lost, adds: adds}
-			k.demand, demands = demands[:len(v.dims)], demands[len(v.dims):]
+			k.demand, demands = demands[:len(v.dims):most], demands[most:]
 			for d, at := range v.dims {
 				if int(at) < len(k.full) {
 					k.demand[d] = k.full[at]

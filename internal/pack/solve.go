@@ -76,7 +76,6 @@ type solver struct {
 
 	list  []int32
 	buf   []byte
-	load  []int64
 	tried []int16
 }
 
@@ -151,6 +150,7 @@ func (v *solver) begin(pods []int32) {
 	v.gather(pods)
 	v.menu = v.s.menuFor(v.space, v.filters, v.keys, v.dims)
 	v.compile()
+	v.bindCliques()
 	v.findCharges()
 	v.weigh()
 	v.budget.init(v)
@@ -178,8 +178,8 @@ func (v *solver) redo() {
 
 // weigh finds the rates and the order in which batches are placed.
 func (v *solver) weigh() {
-	v.remaining = make([]int64, len(v.dims))
-	v.least = make([]int64, len(v.dims))
+	v.remaining = make([]int64, v.menu.dims)
+	v.least = make([]int64, v.menu.dims)
 	for d := range v.least {
 		v.least[d] = unlimited
 	}
@@ -190,13 +190,13 @@ func (v *solver) weigh() {
 			v.least[d] = min(v.least[d], q)
 		}
 	}
-	v.load = make([]int64, len(v.dims))
 	v.rates = v.findRates(v.charges(func(k int32) int64 {
 		if b := &v.batches[v.kinds[k].batch]; b.first == k {
 			return int64(len(b.pods))
 		}
 		return 0
 	}), 0)
+	v.dropCliques()
 	for i := range v.kinds {
 		v.kinds[i].worth = worthOf(v.kinds[i].demand, v.rates)
 	}
