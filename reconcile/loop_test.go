@@ -26,6 +26,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
 	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/reconcile"
+	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -102,7 +103,7 @@ func start(t *testing.T) *loop {
 	done := make(chan error, 1)
 	go func() {
 		done <- reconcile.Run(ctx, reconcile.Options{
-			Kube: env.REST, Cloud: provider, Batch: provision.DefaultBatch,
+			Kube: env.REST, Cloud: provider, Batch: provision.DefaultBatch, Timeouts: lifecycle.DefaultTimeouts,
 			MetricsAddress: "0", HealthAddress: "0", SecureAddress: secure, LeaseDuration: 15 * time.Second,
 		})
 	}()

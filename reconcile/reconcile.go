@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
+	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/reconcile/nodeclass"
 	"github.com/coppice-dev/coppice/reconcile/provision"
@@ -47,6 +48,12 @@ type Options struct {
 	Source source.Options
 	// Batch bounds how long pending pods are gathered.
 	Batch provision.Batch
+	// Limits bound what the nodes of all NodePools may add up to.
+	Limits corev1.ResourceList
+	// Timeouts bound how long a NodeClaim may take to become a ready Node.
+	Timeouts lifecycle.Timeouts
+	// Clock is the time that decisions follow; nil means real time.
+	Clock clock.WithTicker
 	// MetricsAddress and HealthAddress are host:port; "0" turns a server off.
 	MetricsAddress, HealthAddress string
 	// SecureAddress is where the decision record is served, and the metrics again,
@@ -65,7 +72,11 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	clk := clock.RealClock{}
+	var clk clock.WithTicker = clock.RealClock{}
+	if o.Clock != nil {
+		clk = o.Clock
+	}
+	tracker := &health.Tracker{}
 	state, book := cluster.NewState(clk), record.NewBook()
 	if err := serveRecord(mgr, book, o); err != nil {
 		return err
@@ -77,9 +88,13 @@ func Run(ctx context.Context, o Options) error {
 	for name, setup := range map[string]func() error{
 		"source":    func() error { return source.Setup(mgr, o.Source) },
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
-		"provision": func() error { return provision.Setup(mgr, state, synced, o.Cloud, clk, o.Batch, book) },
-		"lifecycle": func() error { return lifecycle.Setup(mgr, o.Cloud, clk) },
-		"disrupt":   func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk) },
+		"provision": func() error {
+			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Book: book, Health: tracker})
+		},
+		"lifecycle": func() error {
+			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker})
+		},
+		"disrupt": func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk) },
 	} {
 		if err := setup(); err != nil {
 			return fmt.Errorf("set up %s: %w", name, err)

@@ -17,6 +17,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,6 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
 	"github.com/coppice-dev/coppice/internal/isolate"
 	"github.com/coppice-dev/coppice/reconcile"
+	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/reconcile/source"
 )
@@ -42,6 +45,8 @@ type controllerOptions struct {
 	region          string
 
 	batch          provision.Batch
+	limits         map[string]string
+	timeouts       lifecycle.Timeouts
 	metricsAddress string
 	healthAddress  string
 	secureAddress  string
@@ -96,6 +101,10 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.region, "region", "", "AWS region; the SDK's own rules apply if empty [AWS_REGION]")
 	f.DurationVar(&o.batch.Idle, "batch-idle-duration", provision.DefaultBatch.Idle, "plan once no new pod has come for this long [BATCH_IDLE_DURATION]")
 	f.DurationVar(&o.batch.Max, "batch-max-duration", provision.DefaultBatch.Max, "plan at the latest after this long [BATCH_MAX_DURATION]")
+	f.StringToStringVar(&o.limits, "cluster-limits", nil, "what the nodes of all NodePools may add up to, as in cpu=1000,memory=4Ti,nodes=200; unlimited if empty [CLUSTER_LIMITS]")
+	f.DurationVar(&o.timeouts.Launch, "launch-timeout", lifecycle.DefaultTimeouts.Launch, "give a NodeClaim up whose instance isn't launched after this long, 0 for never [LAUNCH_TIMEOUT]")
+	f.DurationVar(&o.timeouts.Registration, "registration-timeout", lifecycle.DefaultTimeouts.Registration, "give a NodeClaim up whose instance hasn't become a Node this long after its launch, 0 for never [REGISTRATION_TIMEOUT]")
+	f.DurationVar(&o.timeouts.Initialization, "initialization-timeout", lifecycle.DefaultTimeouts.Initialization, "give a NodeClaim up whose Node isn't ready for pods this long after its registration, 0 for never [INITIALIZATION_TIMEOUT]")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`host:port` of the metrics server, 0 for none [METRICS_BIND_ADDRESS]")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:8081", "`host:port` of the health probes, 0 for none [HEALTH_PROBE_BIND_ADDRESS]")
 	f.StringVar(&o.secureAddress, "secure-bind-address", "127.0.0.1:8443", "`host:port` where 'coppice explain' asks for decisions, and metrics are served over TLS, to users whom the API server lets get /decisions and /metrics; 0 for none [SECURE_BIND_ADDRESS]")
@@ -136,6 +145,10 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 
+	limits, err := clusterLimits(o.limits)
+	if err != nil {
+		return err
+	}
 	kube, err := kubeConfig(o)
 	if err != nil {
 		return err
@@ -159,9 +172,23 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	}
 	return reconcile.Run(ctx, reconcile.Options{
 		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate}, Batch: o.batch,
+		Limits: limits, Timeouts: o.timeouts,
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
 	})
+}
+
+// clusterLimits reads limits by resource.
+func clusterLimits(in map[string]string) (corev1.ResourceList, error) {
+	out := corev1.ResourceList{}
+	for name, text := range in {
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Sign() < 0 {
+			return nil, &ExitError{Code: ExitUsage, Err: fmt.Errorf("cluster limit %s=%s isn't an amount; give one as in cpu=1000 or memory=4Ti", name, text)}
+		}
+		out[corev1.ResourceName(name)] = q
+	}
+	return out, nil
 }
 
 func newLogger(s Streams, level string) (logr.Logger, error) {

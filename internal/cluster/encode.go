@@ -32,6 +32,12 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
+// WellKnown reports whether a node has the label whether or not its pool names it.
+func WellKnown(label string) bool {
+	_, found := slices.BinarySearch(wellKnown(), label)
+	return found
+}
+
 func wellKnown() []string {
 	out := slices.Concat(karpenter.WellKnownLabels(), aws.WellKnownLabels(), []string{corev1.LabelHostname})
 	slices.Sort(out)
@@ -49,10 +55,16 @@ func pool(p Pool, types []pack.InstanceType) pack.Pool {
 	if p.Spec.Weight != nil {
 		out.Weight = int(*p.Spec.Weight)
 	}
-	if len(p.Spec.Limits) > 0 {
-		out.Limits = Resources(corev1.ResourceList(p.Spec.Limits))
-	}
+	out.Limits = limitsOf(corev1.ResourceList(p.Spec.Limits))
 	return out
+}
+
+// limitsOf translates limits; none at all is nil.
+func limitsOf(in corev1.ResourceList) pack.Resources {
+	if len(in) == 0 {
+		return nil
+	}
+	return Resources(in)
 }
 
 // node translates a machine. One that isn't launched yet is as small as the

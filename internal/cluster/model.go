@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ type Model struct {
 
 	pools   []poolKey
 	usage   map[string]pack.Resources
+	limits  pack.Resources                              // over all pools
 	classes map[*cloud.InstanceType][]pack.InstanceType // by the first type of a shared list
 }
 
@@ -60,6 +62,10 @@ func NewModel() *Model {
 		refused: map[types.NamespacedName]error{}, scoped: map[types.NamespacedName]bool{}, usage: map[string]pack.Resources{},
 	}
 }
+
+// Limit bounds what the nodes of all pools may add up to. It is called before the
+// first Sync.
+func (m *Model) Limit(limits corev1.ResourceList) { m.limits = limitsOf(limits) }
 
 // Sync takes over what has changed in s, and the pools as they are now.
 func (m *Model) Sync(s *State, pools []Pool) error {
@@ -320,7 +326,25 @@ func (m *Model) syncPools(pools []Pool) error {
 		out = append(out, q)
 	}
 	m.classes = fresh
-	return m.core.SetPools(out, nil, wellKnown())
+	return m.core.SetPools(out, m.room(out), wellKnown())
+}
+
+// room is what the limit over all pools leaves to these: nodes of pools that nothing
+// can be opened from count as well.
+func (m *Model) room(pools []pack.Pool) pack.Resources {
+	if m.limits == nil {
+		return nil
+	}
+	left := maps.Clone(m.limits)
+	for name, usage := range m.usage {
+		if slices.ContainsFunc(pools, func(p pack.Pool) bool { return p.Name == name }) {
+			continue
+		}
+		for k := range left {
+			left[k] = max(0, left[k]-usage[k])
+		}
+	}
+	return left
 }
 
 // Pending counts the pods that want a node.

@@ -203,6 +203,13 @@ func (s *State) NodeName(machine string) string {
 	return ""
 }
 
+// Claim returns the NodeClaim of a name, or nil. It is shared and read-only.
+func (s *State) Claim(name string) *karpenter.NodeClaim {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.claims[name]
+}
+
 // Nominate protects a machine from being taken for empty until the given time,
 // because pods were planned onto it. It is named as its Node or its claim.
 func (s *State) Nominate(name string, until time.Time) {

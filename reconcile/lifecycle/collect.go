@@ -77,6 +77,19 @@ func (c *collector) collect(ctx context.Context) error {
 		}
 		ctrl.LoggerFrom(ctx).Info("terminated an instance that no NodeClaim owns", "instance", i.ID, "type", i.Type)
 	}
+	for _, claim := range claimsWithoutNode(claims.Items, now) {
+		there, err := c.nodeExists(ctx, claim.Status.NodeName)
+		if err != nil {
+			return err
+		}
+		if there {
+			continue
+		}
+		if err := c.kube.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete NodeClaim %s, whose Node is gone: %w", claim.Name, err)
+		}
+		ctrl.LoggerFrom(ctx).Info("deleted a NodeClaim whose Node is gone", "NodeClaim", claim.Name, "Node", claim.Status.NodeName)
+	}
 	for _, claim := range gone {
 		ready, err := c.stillReady(ctx, claim)
 		if err != nil {
@@ -93,6 +106,22 @@ func (c *collector) collect(ctx context.Context) error {
 	return nil
 }
 
+// nodeExists asks the API server only about a Node that the cache doesn't know.
+func (c *collector) nodeExists(ctx context.Context, name string) (bool, error) {
+	var node corev1.Node
+	err := c.kube.Get(ctx, client.ObjectKey{Name: name}, &node)
+	if apierrors.IsNotFound(err) {
+		err = c.live.Get(ctx, client.ObjectKey{Name: name}, &node)
+	}
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get Node %s: %w", name, err)
+	}
+	return true, nil
+}
+
 func (c *collector) stillReady(ctx context.Context, claim *karpenter.NodeClaim) (bool, error) {
 	if claim.Status.NodeName == "" {
 		return false, nil
@@ -102,6 +131,21 @@ func (c *collector) stillReady(ctx context.Context, claim *karpenter.NodeClaim) 
 		return false, client.IgnoreNotFound(err)
 	}
 	return nodeReady(&node), nil
+}
+
+// claimsWithoutNode returns the living claims that should have a Node, to be asked
+// for: a kubelet registers once, so a Node that was removed past its finalizer never
+// comes back by itself.
+func claimsWithoutNode(claims []karpenter.NodeClaim, now time.Time) []*karpenter.NodeClaim {
+	var out []*karpenter.NodeClaim
+	for i := range claims {
+		c := &claims[i]
+		if c.DeletionTimestamp == nil && c.Status.NodeName != "" && isTrue(c, karpenter.ConditionRegistered) &&
+			now.Sub(since(c, karpenter.ConditionRegistered, now)) > grace {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // compareClaims returns the instances that no claim owns, and the living claims

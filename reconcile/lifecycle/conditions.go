@@ -9,9 +9,44 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// registrationTimeout is how long a launched instance may take to become a Node
-// before it is given up: Karpenter's value, which is known to suit EC2.
-const registrationTimeout = 15 * time.Minute
+// Timeouts bound how long a claim may take for each step before it is given up and
+// its pods are planned for anew. Zero waits for ever.
+type Timeouts struct {
+	// Launch is from the claim's creation to its instance's launch.
+	Launch time.Duration
+	// Registration is from the launch until a Node has joined.
+	Registration time.Duration
+	// Initialization is from then until the Node is ready for pods: its kubelet
+	// ready, its startup taints removed, its devices there.
+	Initialization time.Duration
+}
+
+// DefaultTimeouts are Karpenter's, which are known to suit EC2, and half an hour
+// for initialization, which Karpenter doesn't bound: slow device drivers take ten
+// minutes.
+var DefaultTimeouts = Timeouts{Launch: 5 * time.Minute, Registration: 15 * time.Minute, Initialization: 30 * time.Minute}
+
+// overdue says which step a living claim has taken too long for, "" for none, and
+// how long until the next deadline, 0 for none.
+func (t Timeouts) overdue(c *karpenter.NodeClaim, now time.Time) (step string, next time.Duration) {
+	var began time.Time
+	var limit time.Duration
+	switch {
+	case !isTrue(c, karpenter.ConditionLaunched):
+		step, began, limit = karpenter.ConditionLaunched, c.CreationTimestamp.Time, t.Launch
+	case !isTrue(c, karpenter.ConditionRegistered):
+		step, began, limit = karpenter.ConditionRegistered, since(c, karpenter.ConditionLaunched, now), t.Registration
+	case !isTrue(c, karpenter.ConditionInitialized):
+		step, began, limit = karpenter.ConditionInitialized, since(c, karpenter.ConditionRegistered, now), t.Initialization
+	}
+	if limit == 0 {
+		return "", 0
+	}
+	if left := limit - now.Sub(began); left > 0 {
+		return "", left
+	}
+	return step, 0
+}
 
 // expiry is when the claim reaches its expireAfter, if ever.
 func expiry(c *karpenter.NodeClaim) (time.Time, bool) {

@@ -13,14 +13,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -49,6 +52,21 @@ const workers = 100
 // about what the watch needs to deliver it.
 const catchUp = 50 * time.Millisecond
 
+// Options are what a claim's life depends on beside the cloud.
+type Options struct {
+	Timeouts Timeouts
+	// Health is told how claims fare.
+	Health *health.Tracker
+}
+
+// retryFirst and retryMost bound the pauses between attempts at a step that fails,
+// as when the cloud throttles or an API server is away. Pods wait for a launch, so
+// the longest is short; EC2's bucket for CreateFleet refills within it.
+const (
+	retryFirst = 200 * time.Millisecond
+	retryMost  = 20 * time.Second
+)
+
 // Reconciler walks NodeClaims through their life.
 type Reconciler struct {
 	kube     client.Client
@@ -56,6 +74,8 @@ type Reconciler struct {
 	events   events.EventRecorder
 	clock    clock.Clock
 	machines *machines
+	timeouts Timeouts
+	health   *health.Tracker
 
 	// launched remembers what a claim's launch returned, as a launch, by claim UID:
 	// the watch may be slow to deliver the status that says so, and the cloud to
@@ -63,14 +83,33 @@ type Reconciler struct {
 	launched sync.Map
 }
 
+// tell records which steps a reconcile has brought the claim over, once they are
+// written.
+func (r *Reconciler) tell(before, after *karpenter.NodeClaim) {
+	pool := after.Labels[karpenter.LabelNodePool]
+	for _, x := range []struct {
+		condition string
+		stage     health.Stage
+	}{{karpenter.ConditionLaunched, health.Launched}, {karpenter.ConditionRegistered, health.Registered}, {karpenter.ConditionInitialized, health.Initialized}} {
+		if pool != "" && isTrue(after, x.condition) && !isTrue(before, x.condition) {
+			r.health.Reached(pool, after.Name, x.stage)
+		}
+	}
+	if pool != "" && !controllerutil.ContainsFinalizer(after, karpenter.Finalizer) {
+		r.health.Gone(pool, after.Name)
+	}
+}
+
 // Setup adds the NodeClaim controller and the collector of lost instances to mgr.
-func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock) error {
+func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 	r := &Reconciler{
 		kube:     mgr.GetClient(),
 		cloud:    c,
 		events:   mgr.GetEventRecorder("coppice"),
 		clock:    clk,
 		machines: &machines{cloud: c, clock: clk},
+		timeouts: o.Timeouts,
+		health:   o.Health,
 	}
 	ctx := context.Background()
 	for _, x := range []struct {
@@ -100,7 +139,10 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock) error {
 		Named("nodeclaim").
 		For(&karpenter.NodeClaim{}).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.claimOfNode)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryMost),
+		}).
 		Complete(r)
 }
 
@@ -145,6 +187,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else if werr != nil {
 		return ctrl.Result{}, errors.Join(err, werr)
 	}
+	r.tell(before, &claim)
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: catchUp}, nil
 	}
@@ -162,12 +205,15 @@ func (r *Reconciler) raise(ctx context.Context, claim *karpenter.NodeClaim, node
 		r.events.Eventf(claim, nil, corev1.EventTypeNormal, "Expired", "Delete", "NodeClaim reached expireAfter %s", claim.Spec.ExpireAfter.String())
 		return 0, r.remove(ctx, claim, "expired")
 	}
+	if step, _ := r.timeouts.overdue(claim, now); step != "" {
+		return 0, r.timeOut(ctx, claim, step)
+	}
 	if !isTrue(claim, karpenter.ConditionLaunched) {
-		if err := r.launch(ctx, claim); err != nil {
-			return 0, err
+		if wait, err := r.launch(ctx, claim); err != nil || wait > 0 {
+			return wait, err
 		}
 	}
-	if claim.DeletionTimestamp != nil || !isTrue(claim, karpenter.ConditionLaunched) {
+	if !isTrue(claim, karpenter.ConditionLaunched) {
 		return 0, nil // given up: the deletion comes as an event of its own
 	}
 	if err := r.register(ctx, claim, node); err != nil {
@@ -177,28 +223,16 @@ func (r *Reconciler) raise(ctx context.Context, claim *karpenter.NodeClaim, node
 		return 0, err
 	}
 	setReady(claim)
-	return r.nextLook(ctx, claim, now)
+	return r.nextLook(claim, now), nil
 }
 
-// nextLook deletes a claim whose machine hasn't joined in time, and says when the
-// next deadline is.
-func (r *Reconciler) nextLook(ctx context.Context, claim *karpenter.NodeClaim, now time.Time) (time.Duration, error) {
-	var next time.Duration
-	if at, expires := expiry(claim); expires {
+// nextLook says when the claim's next deadline is, 0 for none.
+func (r *Reconciler) nextLook(claim *karpenter.NodeClaim, now time.Time) time.Duration {
+	_, next := r.timeouts.overdue(claim, now)
+	if at, expires := expiry(claim); expires && (next == 0 || at.Sub(now) < next) {
 		next = at.Sub(now)
 	}
-	if !isTrue(claim, karpenter.ConditionRegistered) {
-		left := registrationTimeout - now.Sub(since(claim, karpenter.ConditionLaunched, now))
-		if left <= 0 {
-			r.events.Eventf(claim, nil, corev1.EventTypeWarning, "FailedRegistration", "Delete",
-				"No Node registered within %s; look at the instance's console output for why", registrationTimeout)
-			return 0, r.remove(ctx, claim, "no Node registered in time")
-		}
-		if next == 0 || left < next {
-			next = left
-		}
-	}
-	return next, nil
+	return next
 }
 
 // remove deletes the claim; its finalizer turns that into an orderly end.

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,8 @@ const stuck = time.Minute
 type drainStep struct {
 	Evict  []corev1.Pod
 	Delete []corev1.Pod
+	// Protected are the pods whose turn it is but that forbid their disruption.
+	Protected []corev1.Pod
 	// Waiting counts the pods that have yet to leave, whatever their group.
 	Waiting int
 }
@@ -48,16 +51,45 @@ func nextDrain(pods []corev1.Pod, now, deadline time.Time, bounded bool) drainSt
 			continue
 		}
 		for _, p := range g {
-			if p.DeletionTimestamp == nil && !cluster.DoNotDisrupt(&p, now) {
+			switch {
+			case p.DeletionTimestamp != nil:
+			case cluster.DoNotDisrupt(&p, now):
+				step.Protected = append(step.Protected, p)
+			default:
 				step.Evict = append(step.Evict, p)
 			}
 		}
 		break
 	}
-	byName := func(a, b corev1.Pod) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) }
+	byName := func(a, b corev1.Pod) int { return strings.Compare(podName(&a), podName(&b)) }
 	slices.SortFunc(step.Evict, byName)
 	slices.SortFunc(step.Delete, byName)
 	return step
+}
+
+func podName(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
+
+// namedPods is how many of the pods that hold up a drain are named: the rest of a
+// line is for their reasons.
+const namedPods = 3
+
+// waits says what holds up a drain, "" for nothing: how many pods are left, and the
+// first few that don't leave by themselves with what keeps them.
+func waits(waiting int, blocked map[string]string) string {
+	if len(blocked) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("waits for %d pods", waiting)
+	if waiting == 1 {
+		text = "waits for 1 pod"
+	}
+	for i, name := range slices.Sorted(maps.Keys(blocked)) {
+		if i == namedPods {
+			return oneLine(fmt.Sprintf("%s; and %d more that don't leave", text, len(blocked)-i))
+		}
+		text += fmt.Sprintf("; %s is kept by %s", name, blocked[name])
+	}
+	return oneLine(text)
 }
 
 func group(p *corev1.Pod) int {

@@ -1,10 +1,13 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,13 +18,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// launchTimeout is how long a launch may keep failing before the claim is given
-// up and its pods are planned anew: Karpenter's value.
-const launchTimeout = 5 * time.Minute
+// classPoll is how soon to look again whether a node class has become ready. Nothing
+// tells a claim of it, and it takes a class a few seconds.
+const classPoll = time.Second
 
 // launch is an instance and when it was asked for.
 type launch struct {
@@ -31,24 +35,25 @@ type launch struct {
 
 // launch starts the claim's instance and sets Launched, providerID, image, size
 // and the labels that are known from then on. It deletes a claim whose instance
-// can't be had, so that its pods are planned again without what was refused.
-func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) error {
+// can't be had, so that its pods are planned again without what was refused. It
+// says when to look again if it has to wait.
+func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) (time.Duration, error) {
 	controllerutil.AddFinalizer(claim, karpenter.Finalizer)
 	var class aws.EC2NodeClass
 	err := r.kube.Get(ctx, types.NamespacedName{Name: claim.Spec.NodeClassRef.Name}, &class)
 	switch {
 	case apierrors.IsNotFound(err) || (err == nil && class.DeletionTimestamp != nil):
-		return r.giveUp(ctx, claim, "NodeClassNotFound", fmt.Sprintf("EC2NodeClass %q is gone", claim.Spec.NodeClassRef.Name))
+		return 0, r.giveUp(ctx, claim, "NodeClassNotFound", fmt.Sprintf("EC2NodeClass %q is gone", claim.Spec.NodeClassRef.Name))
 	case err != nil:
-		return fmt.Errorf("get EC2NodeClass %s: %w", claim.Spec.NodeClassRef.Name, err)
+		return 0, fmt.Errorf("get EC2NodeClass %s: %w", claim.Spec.NodeClassRef.Name, err)
 	}
 	// A status that speaks of an older spec would launch what nobody asks for now.
 	if ready := apimeta.FindStatusCondition(class.Status.Conditions, karpenter.ConditionReady); ready == nil ||
 		ready.Status == metav1.ConditionUnknown || ready.ObservedGeneration != class.Generation {
 		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, "NodeClassNotReady", "EC2NodeClass "+class.Name+" is not ready yet")
-		return fmt.Errorf("launch NodeClaim %s: EC2NodeClass %s is not ready yet", claim.Name, class.Name)
+		return classPoll, nil
 	} else if ready.Status == metav1.ConditionFalse {
-		return r.giveUp(ctx, claim, "NodeClassNotReady", fmt.Sprintf("EC2NodeClass %s: %s", class.Name, ready.Message))
+		return 0, r.giveUp(ctx, claim, "NodeClassNotReady", fmt.Sprintf("EC2NodeClass %s: %s", class.Name, ready.Message))
 	}
 
 	got, types, err := r.instanceFor(ctx, claim, &class)
@@ -56,7 +61,7 @@ func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) err
 	var terminal *cloud.TerminalError
 	switch {
 	case errors.As(err, &none):
-		return r.giveUp(ctx, claim, "InsufficientCapacityError", none.Error())
+		return 0, r.giveUp(ctx, claim, insufficientCapacity, none.Error())
 	case err != nil:
 		reason := "LaunchFailed"
 		if errors.As(err, &terminal) {
@@ -65,14 +70,11 @@ func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) err
 			r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Launch", "%s", oneLine(err.Error()))
 		}
 		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, reason, oneLine(err.Error()))
-		if r.clock.Since(claim.CreationTimestamp.Time) > launchTimeout {
-			return r.giveUp(ctx, claim, "LaunchTimeout", err.Error())
-		}
-		return fmt.Errorf("launch NodeClaim %s: %w", claim.Name, err)
+		return 0, fmt.Errorf("launch NodeClaim %s: %w", claim.Name, err)
 	}
 	describe(claim, &class, got, types)
 	setTrue(claim, karpenter.ConditionLaunched)
-	return nil
+	return 0, nil
 }
 
 // instanceFor launches, or returns what an earlier reconcile launched whose
@@ -85,7 +87,7 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 	if got, ok := r.launched.Load(claim.UID); ok {
 		return got.(launch).instance, all, nil
 	}
-	types := cloud.Acceptable(all, claim.Spec.Requirements)
+	types := roomy(cloud.Acceptable(all, claim.Spec.Requirements), claim.Spec.Resources.Requests)
 	if len(types) == 0 {
 		return cloud.Instance{}, nil, &cloud.InsufficientCapacityError{Reason: "no available offering meets the NodeClaim's requirements"}
 	}
@@ -97,6 +99,19 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 		r.launched.Store(claim.UID, launch{instance: got, at: r.clock.Now()})
 	}
 	return got, all, err
+}
+
+// roomy leaves out types that are too small for what the claim asks room for. A
+// claim that a person wrote may say no more than that.
+func roomy(types []cloud.InstanceType, requests corev1.ResourceList) []cloud.InstanceType {
+	return slices.DeleteFunc(types, func(t cloud.InstanceType) bool {
+		for name, want := range requests {
+			if have := t.Allocatable[name]; have.Cmp(want) < 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // kubeletLabels are what the Node registers with: the claim's labels, which hold
@@ -139,11 +154,62 @@ func describe(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, got cloud.Ins
 	if got.ReservationID != "" {
 		claim.Labels[aws.LabelCapacityReservationID] = got.ReservationID
 	}
+	for _, c := range class.Status.CapacityReservations {
+		if got.ReservationID != "" && c.ID == got.ReservationID {
+			claim.Labels[aws.LabelCapacityReservationType] = cmp.Or(string(c.ReservationType), "default")
+			claim.Labels[aws.LabelCapacityReservationInterruptible] = strconv.FormatBool(c.Interruptible)
+		}
+	}
+	// The class may have changed since the claim was made; what counts for drift is
+	// what the instance was launched from.
+	if claim.Annotations == nil {
+		claim.Annotations = map[string]string{}
+	}
+	claim.Annotations[aws.AnnotationEC2NodeClassHash] = class.Hash()
+	claim.Annotations[aws.AnnotationEC2NodeClassHashVersion] = aws.EC2NodeClassHashVersion
 }
+
+// insufficientCapacity is the reason and the event of a claim whose instance the
+// cloud has no room for.
+const insufficientCapacity = "InsufficientCapacityError"
 
 // giveUp deletes a claim that can't be launched, with an event that says why.
 func (r *Reconciler) giveUp(ctx context.Context, claim *karpenter.NodeClaim, reason, why string) error {
 	set(claim, karpenter.ConditionLaunched, metav1.ConditionFalse, reason, oneLine(why))
 	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "NodeClaim %s can't be launched: %s", claim.Name, oneLine(why))
+	r.failed(claim, health.Launched, reason+": "+oneLine(why))
 	return r.remove(ctx, claim, reason)
+}
+
+// timeOut deletes a claim that took too long for a step, with an event that says
+// which and what to look at.
+func (r *Reconciler) timeOut(ctx context.Context, claim *karpenter.NodeClaim, step string) error {
+	var reason, why string
+	var stage health.Stage
+	switch step {
+	case karpenter.ConditionLaunched:
+		reason, stage = "LaunchTimeout", health.Launched
+		why = fmt.Sprintf("no instance was launched within %s", r.timeouts.Launch)
+		if c := apimeta.FindStatusCondition(claim.Status.Conditions, step); c != nil && c.Message != "" {
+			why += ": " + c.Message
+		}
+	case karpenter.ConditionRegistered:
+		reason, stage = "FailedRegistration", health.Registered
+		why = fmt.Sprintf("no Node registered within %s; look at the instance's console output for why", r.timeouts.Registration)
+	case karpenter.ConditionInitialized:
+		reason, stage = "FailedInitialization", health.Initialized
+		why = fmt.Sprintf("the Node wasn't ready for pods within %s", r.timeouts.Initialization)
+		if c := apimeta.FindStatusCondition(claim.Status.Conditions, step); c != nil && c.Message != "" {
+			why += ": " + c.Message
+		}
+	}
+	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "%s", oneLine(why))
+	r.failed(claim, stage, reason+": "+oneLine(why))
+	return r.remove(ctx, claim, reason)
+}
+
+func (r *Reconciler) failed(claim *karpenter.NodeClaim, stage health.Stage, why string) {
+	if pool := claim.Labels[karpenter.LabelNodePool]; pool != "" {
+		r.health.Failed(pool, claim.Name, stage, why, r.clock.Now())
+	}
 }

@@ -283,3 +283,77 @@ func TestMachinesOfClaim(t *testing.T) {
 		t.Errorf("instances %q, want none: a list this late shows what there is", got)
 	}
 }
+
+func TestOverdue(t *testing.T) {
+	limits := Timeouts{Launch: 5 * time.Minute, Registration: 15 * time.Minute, Initialization: 30 * time.Minute}
+	aged := func(age time.Duration) func(*karpenter.NodeClaim) {
+		return func(c *karpenter.NodeClaim) { c.CreationTimestamp = metav1.NewTime(now.Add(-age)) }
+	}
+	reached := func(condition string, ago time.Duration) func(*karpenter.NodeClaim) {
+		return func(c *karpenter.NodeClaim) {
+			c.Status.Conditions = append(c.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-ago))})
+		}
+	}
+	tests := map[string]struct {
+		why    string
+		claim  *karpenter.NodeClaim
+		limits Timeouts
+		step   string
+		next   time.Duration
+	}{
+		"new":            {"five minutes to launch", claim(aged(time.Minute)), limits, "", 4 * time.Minute},
+		"never launched": {"five minutes are over", claim(aged(5 * time.Minute)), limits, karpenter.ConditionLaunched, 0},
+		"launched":       {"counted from the launch, not from the creation", claim(aged(time.Hour), reached(karpenter.ConditionLaunched, 14*time.Minute)), limits, "", time.Minute},
+		"never joined":   {"the machine is lost", claim(aged(time.Hour), reached(karpenter.ConditionLaunched, 15*time.Minute)), limits, karpenter.ConditionRegistered, 0},
+		"never ready": {"a startup taint that nobody removes", claim(aged(time.Hour), reached(karpenter.ConditionLaunched, time.Hour), reached(karpenter.ConditionRegistered, 31*time.Minute)),
+			limits, karpenter.ConditionInitialized, 0},
+		"ready":    {"nothing is due", claim(reached(karpenter.ConditionLaunched, time.Hour), reached(karpenter.ConditionRegistered, time.Hour), reached(karpenter.ConditionInitialized, time.Hour)), limits, "", 0},
+		"no limit": {"0 is for ever", claim(aged(1000 * time.Hour)), Timeouts{}, "", 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if step, next := tc.limits.overdue(tc.claim, now); step != tc.step || next != tc.next {
+				t.Errorf("overdue() = %q, %s; want %q, %s (%s)", step, next, tc.step, tc.next, tc.why)
+			}
+		})
+	}
+}
+
+func TestWaits(t *testing.T) {
+	tests := map[string]struct {
+		why     string
+		waiting int
+		blocked map[string]string
+		want    string
+	}{
+		"leaving": {"they go by themselves", 3, nil, ""},
+		"one":     {"who and why", 1, map[string]string{"a/b": "PodDisruptionBudget"}, "waits for 1 pod; a/b is kept by PodDisruptionBudget"},
+		"many":    {"the first few by name", 9, map[string]string{"d/4": "x", "d/1": "x", "d/3": "x", "d/2": "x", "d/5": "x"}, "waits for 9 pods; d/1 is kept by x; d/2 is kept by x; d/3 is kept by x; and 2 more that don't leave"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := waits(tc.waiting, tc.blocked); got != tc.want {
+				t.Errorf("waits() = %q, want %q (%s)", got, tc.want, tc.why)
+			}
+		})
+	}
+}
+
+func TestRoomy(t *testing.T) {
+	size := func(name, cpu string) cloud.InstanceType {
+		return cloud.InstanceType{Name: name, Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
+	}
+	types := []cloud.InstanceType{size("small", "2"), size("big", "8")}
+	ask := func(name corev1.ResourceName, q string) corev1.ResourceList {
+		return corev1.ResourceList{name: resource.MustParse(q)}
+	}
+	for want, requests := range map[string]corev1.ResourceList{"small big": nil, "big": ask("cpu", "3"), "": ask("nvidia.com/gpu", "1")} {
+		var got []string
+		for _, x := range roomy(append([]cloud.InstanceType(nil), types...), requests) {
+			got = append(got, x.Name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("roomy(%v) = %q, want %q", requests, got, want)
+		}
+	}
+}

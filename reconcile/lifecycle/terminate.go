@@ -9,10 +9,12 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -37,7 +39,17 @@ func (r *Reconciler) finalize(ctx context.Context, claim *karpenter.NodeClaim, n
 		return 0, nil
 	}
 	now := r.clock.Now()
-	if node != nil && isTrue(claim, karpenter.ConditionRegistered) && !instanceEnded(claim) {
+	drain := node != nil && isTrue(claim, karpenter.ConditionRegistered) && !instanceEnded(claim)
+	if drain && !nodeReady(node) {
+		// Nobody is left to end the pods of a machine that is gone, and their
+		// PodDisruptionBudgets protect nothing any more.
+		alive, err := r.instances(ctx, claim)
+		if err != nil {
+			return 0, err
+		}
+		drain = len(alive) > 0
+	}
+	if drain {
 		wait, err := r.empty(ctx, claim, node, now)
 		if err != nil || wait > 0 {
 			return wait, err
@@ -73,11 +85,13 @@ func (r *Reconciler) empty(ctx context.Context, claim *karpenter.NodeClaim, node
 	if err != nil {
 		return 0, err
 	}
-	if bounded {
+	if text := deadline.Format(time.RFC3339); bounded && claim.Annotations[karpenter.AnnotationTerminationTimestamp] != text {
 		if claim.Annotations == nil {
 			claim.Annotations = map[string]string{}
 		}
-		claim.Annotations[karpenter.AnnotationTerminationTimestamp] = deadline.Format(time.RFC3339)
+		claim.Annotations[karpenter.AnnotationTerminationTimestamp] = text
+		r.events.Eventf(claim, node, corev1.EventTypeWarning, "TerminationGracePeriodExpiring", "Drain",
+			"Every pod on Node %s is deleted by %s, whatever protects it", node.Name, text)
 	}
 	if err := r.fence(ctx, node); err != nil {
 		return 0, err
@@ -128,54 +142,64 @@ func (r *Reconciler) fence(ctx context.Context, node *corev1.Node) error {
 }
 
 // drain asks the pods that are due to leave and says how long to wait, 0 meaning
-// that the Node is empty.
+// that the Node is empty. Whom it waits for and why is in the condition Drained.
 func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node, deadline time.Time, bounded bool, now time.Time) (time.Duration, error) {
-	set(claim, karpenter.ConditionDrained, metav1.ConditionUnknown, "Draining", "")
 	var pods corev1.PodList
 	if err := r.kube.List(ctx, &pods, client.MatchingFields{indexPodNode: node.Name}); err != nil {
 		return 0, fmt.Errorf("list pods of Node %s: %w", node.Name, err)
 	}
 	step := nextDrain(pods.Items, now, deadline, bounded)
-	var blocked bool
+	blocked := map[string]string{}
 	for i := range step.Evict {
-		ok, err := r.evict(ctx, node, &step.Evict[i])
+		why, err := r.evict(ctx, node, &step.Evict[i])
 		if err != nil {
 			return 0, err
 		}
-		blocked = blocked || !ok
+		if why != "" {
+			blocked[podName(&step.Evict[i])] = why
+		}
 	}
 	for i := range step.Delete {
 		if err := r.deletePod(ctx, &step.Delete[i], deadline.Sub(now)); err != nil {
 			return 0, err
 		}
 	}
+	for i := range step.Protected {
+		p := &step.Protected[i]
+		blocked[podName(p)] = fmt.Sprintf("annotation %s=%s", karpenter.AnnotationDoNotDisrupt, p.Annotations[karpenter.AnnotationDoNotDisrupt])
+	}
+	message := waits(step.Waiting, blocked)
+	if had := apimeta.FindStatusCondition(claim.Status.Conditions, karpenter.ConditionDrained); len(blocked) > 0 && (had == nil || had.Message != message) {
+		r.events.Eventf(claim, node, corev1.EventTypeWarning, "FailedDraining", "Drain", "Node %s: %s", node.Name, message)
+	}
+	set(claim, karpenter.ConditionDrained, metav1.ConditionUnknown, "Draining", message)
 	switch {
 	case step.Waiting == 0:
 		return max(0, settle-now.Sub(since(claim, karpenter.ConditionDrained, now))), nil
-	case blocked:
+	case len(blocked) > 0:
 		return pollBlocked, nil
 	}
 	return pollPods, nil
 }
 
-// evict asks for one pod's eviction and reports whether it was granted.
-func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.Pod) (bool, error) {
-	err := r.kube.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
+// evict asks for one pod's eviction and says why it was refused, "" if it wasn't.
+func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.Pod) (refusal string, err error) {
+	err = r.kube.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
 	switch {
 	case err == nil:
 		r.events.Eventf(pod, node, corev1.EventTypeNormal, "Evicted", "Evict", "Evicted from Node %s, which is being removed", node.Name)
-		return true, nil
+		return "", nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return true, nil
+		return "", nil
 	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err):
 		// 429: a PodDisruptionBudget allows none now. 500: several cover the pod.
 		r.events.Eventf(pod, node, corev1.EventTypeWarning, "FailedDraining", "Evict", "%s", oneLine(err.Error()))
-		return false, nil
+		return "PodDisruptionBudget", nil
 	}
-	return false, fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	return "", fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
 // deletePod removes a pod that may not outlive its Node, with as much of its grace
@@ -203,14 +227,19 @@ func (r *Reconciler) attachments(ctx context.Context, node *corev1.Node) (int, e
 	return n, nil
 }
 
-// terminate ends the claim's instances and returns how many haven't ended yet.
-func (r *Reconciler) terminate(ctx context.Context, claim *karpenter.NodeClaim) (int, error) {
+// instances are the claim's that haven't ended.
+func (r *Reconciler) instances(ctx context.Context, claim *karpenter.NodeClaim) ([]cloud.Instance, error) {
 	var known *launch
 	if got, ok := r.launched.Load(claim.UID); ok {
 		l := got.(launch)
 		known = &l
 	}
-	list, err := r.machines.of(ctx, claim, known)
+	return r.machines.of(ctx, claim, known)
+}
+
+// terminate ends the claim's instances and returns how many haven't ended yet.
+func (r *Reconciler) terminate(ctx context.Context, claim *karpenter.NodeClaim) (int, error) {
+	list, err := r.instances(ctx, claim)
 	if err != nil {
 		return 0, err
 	}

@@ -48,6 +48,9 @@ func newClaim(pool *karpenter.NodePool, class *aws.EC2NodeClass, node *pack.NewN
 	claim.Annotations[karpenter.AnnotationNodePoolHashVersion] = karpenter.NodePoolHashVersion
 	claim.Annotations[aws.AnnotationEC2NodeClassHash] = class.Hash()
 	claim.Annotations[aws.AnnotationEC2NodeClassHashVersion] = aws.EC2NodeClassHashVersion
+	if node.Relaxed {
+		claim.Annotations[karpenter.AnnotationMinValuesRelaxed] = "true"
+	}
 	return claim
 }
 

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -26,12 +27,13 @@ import (
 // pools keeps each NodePool's status: whether nodes may be opened from it, and
 // what its nodes add up to.
 type pools struct {
-	kube  client.Client
-	state *cluster.State
+	kube   client.Client
+	state  *cluster.State
+	health *health.Tracker
 }
 
-func setupPools(mgr ctrl.Manager, state *cluster.State) error {
-	r := &pools{kube: mgr.GetClient(), state: state}
+func setupPools(mgr ctrl.Manager, state *cluster.State, tracker *health.Tracker) error {
+	r := &pools{kube: mgr.GetClient(), state: state, health: tracker}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodepool").
 		For(&karpenter.NodePool{}).
@@ -81,7 +83,10 @@ func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	}
 	before := pool.DeepCopy()
 	judge(&pool, class)
-	sum(&pool, r.state.Snapshot())
+	snapshot := r.state.Snapshot()
+	sum(&pool, snapshot)
+	rollout(&pool, class, snapshot)
+	r.registration(&pool, class)
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
 		return ctrl.Result{}, nil
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
+	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -76,6 +80,11 @@ type Planner struct {
 	told   map[string]said // by pod
 	// places is where the last plan wants pods, by pod: a Node or a claim.
 	places map[string]string
+	// health holds back pools whose launches fail; held are those of this pass.
+	health *health.Tracker
+	held   map[string]health.Hold
+	// launching are the claims made here that may not have been launched yet.
+	launching map[string]bool
 }
 
 // NeedLeaderElection keeps a standby from planning.
@@ -139,7 +148,8 @@ func (p *Planner) sleep(ctx context.Context, d time.Duration) bool {
 
 // pass plans once. It says when to plan again although nothing changes, 0 for never.
 func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duration, err error) {
-	pools, poolErr := p.pools(ctx)
+	now := p.clock.Now()
+	pools, poolErr := p.pools(ctx, now)
 	if err := p.model.Sync(p.state, pools); err != nil {
 		return retry, errors.Join(poolErr, err)
 	}
@@ -149,7 +159,8 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 	}
 	if p.model.Pending() == 0 {
 		clear(p.told)
-		return 0, nil
+		clear(p.places)
+		return 0, errors.Join(poolErr, p.cancel(ctx))
 	}
 	began := p.clock.Now()
 	plan := p.model.Plan(pack.Options{Stop: func() bool { return p.clock.Since(began) > think }})
@@ -162,12 +173,21 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 		p.places[a.Pod] = a.Node
 		p.state.Nominate(a.Node, p.clock.Now().Add(nominated))
 	}
-	createErr := errors.Join(p.create(ctx, pools, plan.NewNodes), p.nominate(ctx))
+	withheld := p.probe(plan)
+	createErr := errors.Join(p.create(ctx, pools, plan.NewNodes), p.nominate(ctx), p.cancel(ctx))
 	p.tell(plan.Unschedulable, began)
 	p.note(plan, began)
 	again = retry
 	if len(plan.NewNodes) > 0 || len(plan.Assignments) > 0 {
 		again = follow
+	}
+	if withheld {
+		again = p.batch.Idle // the others' pods go elsewhere while the probe is under way
+	}
+	for _, h := range p.held {
+		if wait := h.Until.Sub(now); h.Probing == "" && wait > 0 && wait < again {
+			again = wait
+		}
 	}
 	return again, errors.Join(poolErr, createErr)
 }
@@ -188,7 +208,7 @@ func (p *Planner) tell(pods []pack.Unschedulable, now time.Time) {
 		if pod == nil {
 			continue
 		}
-		why := explain(u)
+		why := p.explain(u)
 		if last := p.told[u.Pod]; last.why == why && now.Sub(last.at) < repeat {
 			continue
 		}
@@ -199,17 +219,24 @@ func (p *Planner) tell(pods []pack.Unschedulable, now time.Time) {
 
 // pools returns the NodePools that nodes may be opened from. A class whose types
 // can't be listed costs its pools this pass, not the others theirs.
-func (p *Planner) pools(ctx context.Context) ([]cluster.Pool, error) {
+func (p *Planner) pools(ctx context.Context, now time.Time) ([]cluster.Pool, error) {
 	var list karpenter.NodePoolList
 	if err := p.kube.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list NodePools: %w", err)
 	}
+	clear(p.held)
 	var errs []error
 	var out []cluster.Pool
 	for i := range list.Items {
 		np := &list.Items[i]
 		if np.DeletionTimestamp != nil || np.IsStatic() || !apimeta.IsStatusConditionTrue(np.Status.Conditions, karpenter.ConditionReady) {
 			continue
+		}
+		if h := p.health.Hold(np.Name); h.Failures > 0 {
+			p.held[np.Name] = h
+			if h.Closed(now) {
+				continue
+			}
 		}
 		var class aws.EC2NodeClass
 		if err := p.kube.Get(ctx, client.ObjectKey{Name: np.Spec.Template.Spec.NodeClassRef.Name}, &class); err != nil {
@@ -251,6 +278,9 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 				p.places[pod] = claims[i]
 			}
 		}
+		if claims[i] != "" {
+			p.launching[claims[i]] = true
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -261,6 +291,9 @@ func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.N
 		return "", fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 	}
 	p.state.SetClaim(claim.DeepCopy())
+	if p.held[pool.Name].Failures > 0 {
+		p.health.Probe(pool.Name, claim.Name)
+	}
 	p.state.Nominate(claim.Name, p.clock.Now().Add(nominated))
 	for _, name := range node.Pods {
 		if pod := p.model.Pod(name); pod != nil && pod.Spec.NodeName == "" {
@@ -270,15 +303,16 @@ func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.N
 	return claim.Name, nil
 }
 
-func explain(u pack.Unschedulable) string {
-	var text string
-	for i, r := range u.Reasons {
-		if i > 0 {
-			text += "; "
-		}
-		text += cluster.Explain(r)
+// explain says why a pod has no place, and which pools might have had one.
+func (p *Planner) explain(u pack.Unschedulable) string {
+	var parts []string
+	for _, r := range u.Reasons {
+		parts = append(parts, cluster.Explain(r))
 	}
-	return clip(text)
+	for _, name := range slices.Sorted(maps.Keys(p.held)) {
+		parts = append(parts, fmt.Sprintf("NodePool %q: held back, its last launch failed: %s", name, p.held[name].Why))
+	}
+	return clip(strings.Join(parts, "; "))
 }
 
 // clip keeps an event's note within the API's bound of 1 KiB.

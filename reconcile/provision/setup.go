@@ -3,23 +3,42 @@ package provision
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/record"
+	"github.com/coppice-dev/coppice/reconcile/health"
 )
 
-// Setup adds the planner and the NodePool controller to mgr. synced says when the
-// state is complete: a plan made earlier would open nodes that are there already.
-func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, batch Batch, book *record.Book) error {
+// Options are what provisioning depends on beside the cloud.
+type Options struct {
+	Batch Batch
+	// Limits bound what the nodes of all pools may add up to; empty is unlimited.
+	Limits corev1.ResourceList
+	// Book takes down what was decided.
+	Book *record.Book
+	// Health says which pools to hold back.
+	Health *health.Tracker
+}
+
+// Setup adds the planner, the keeper of static pools and the NodePool controller to
+// mgr. synced says when the state is complete: a plan made earlier would open nodes
+// that are there already.
+func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, o Options) error {
 	p := &Planner{
 		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
-		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: batch,
-		model: cluster.NewModel(), book: book, told: map[string]said{}, places: map[string]string{},
+		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch,
+		model: cluster.NewModel(), book: o.Book, told: map[string]said{}, places: map[string]string{},
+		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{},
 	}
+	p.model.Limit(o.Limits)
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("add planner: %w", err)
 	}
-	return setupPools(mgr, state)
+	if err := setupStatic(mgr, state, synced, clk, o.Health); err != nil {
+		return fmt.Errorf("add keeper of static pools: %w", err)
+	}
+	return setupPools(mgr, state, o.Health)
 }

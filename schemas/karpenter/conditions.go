@@ -40,4 +40,7 @@ const (
 	// ConditionNodeRegistrationHealthy is false when about half of the last launches
 	// never became nodes.
 	ConditionNodeRegistrationHealthy = "NodeRegistrationHealthy"
+	// ConditionNodeClaimsDrifted is true while some of the pool's NodeClaims are not
+	// what it declares; its message counts them. Karpenter has no such condition.
+	ConditionNodeClaimsDrifted = "NodeClaimsDrifted"
 )

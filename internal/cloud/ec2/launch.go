@@ -106,7 +106,9 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 			p.unavailable.markSubnet(id, now)
 		}
 		if result.instance != nil {
-			return p.launched(req, plan, fleet, *result.instance), nil
+			i := p.launched(req, plan, fleet, *result.instance)
+			p.unavailable.had(offeringKey{i.CapacityType, i.Type, i.Zone, i.ReservationID})
+			return i, nil
 		}
 		l.fleets++
 		if result.other != nil {

@@ -249,6 +249,33 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
+func TestShortagesThatReturnLastLonger(t *testing.T) {
+	u := newUnavailable()
+	k := offeringKey{"spot", "m5.large", "a", ""}
+	out := func(at time.Time) bool {
+		s, _ := u.at(at)
+		return s.out("spot", "m5.large", "a", "")
+	}
+	at := time.Unix(0, 0)
+	for _, wait := range []time.Duration{3, 6, 12, 24, 24} {
+		u.mark(k, at)
+		u.mark(k, at) // another launch of the same moment
+		at = at.Add(wait * time.Minute)
+		if !out(at.Add(-time.Second)) || out(at) {
+			t.Errorf("a shortage that should last %d minutes doesn't", wait)
+		}
+	}
+	u.had(k)
+	u.mark(k, at)
+	if out(at.Add(unavailableFor)) {
+		t.Error("a shortage after a launch that worked is still the old one")
+	}
+	u.mark(k, at.Add(time.Hour))
+	if out(at.Add(time.Hour + unavailableFor)) {
+		t.Error("a shortage an hour after the last is still the old one")
+	}
+}
+
 func TestMemoSharesCalls(t *testing.T) {
 	clk := testclock.NewFakePassiveClock(time.Unix(0, 0))
 	synctest.Test(t, func(t *testing.T) {

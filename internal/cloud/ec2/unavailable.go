@@ -10,6 +10,11 @@ import (
 // notice when it fills.
 const unavailableFor = 3 * time.Minute
 
+// maxUnavailable bounds how long an offering is left alone that EC2 is out of each
+// time that it is asked for. Every time it waits twice as long, so that a lasting
+// shortage costs few launches.
+const maxUnavailable = 24 * time.Minute
+
 // offeringKey names a way to buy a type. An empty instanceType or zone stands for
 // all; reservation is set for reserved capacity alone.
 type offeringKey struct {
@@ -20,22 +25,46 @@ type offeringKey struct {
 type unavailable struct {
 	mu      sync.Mutex
 	until   map[offeringKey]time.Time
+	last    map[offeringKey]rest
 	subnets map[string]time.Time // subnets without free addresses
 	changes uint64
 }
 
-func newUnavailable() *unavailable {
-	return &unavailable{until: map[offeringKey]time.Time{}, subnets: map[string]time.Time{}}
+// rest is how long an offering was left alone the last time, and until when.
+type rest struct {
+	until time.Time
+	wait  time.Duration
 }
 
-// mark says that EC2 is out of k as of now.
+func newUnavailable() *unavailable {
+	return &unavailable{until: map[offeringKey]time.Time{}, last: map[offeringKey]rest{}, subnets: map[string]time.Time{}}
+}
+
+// mark says that EC2 is out of k as of now. Launches that find out at the same time
+// count once; a shortage found again soon after the last was over lasts longer.
 func (u *unavailable) mark(k offeringKey, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	last, met := u.last[k]
+	wait := unavailableFor
+	switch {
+	case met && now.Before(last.until):
+		wait = last.wait
+	case met && now.Before(last.until.Add(last.wait)):
+		wait = min(2*last.wait, maxUnavailable)
+	}
 	if _, known := u.until[k]; !known {
 		u.changes++
 	}
-	u.until[k] = now.Add(unavailableFor)
+	u.until[k] = now.Add(wait)
+	u.last[k] = rest{until: u.until[k], wait: wait}
+}
+
+// had says that EC2 gave k: the next shortage is a new one.
+func (u *unavailable) had(k offeringKey) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.last, k)
 }
 
 // markSubnet says that a subnet has no free address as of now.
@@ -57,6 +86,11 @@ func (u *unavailable) at(now time.Time) (shortages, uint64) {
 		if !now.Before(t) {
 			delete(u.until, k)
 			u.changes++
+		}
+	}
+	for k, r := range u.last {
+		if !now.Before(r.until.Add(r.wait)) {
+			delete(u.last, k)
 		}
 	}
 	for id, t := range u.subnets {

@@ -1,0 +1,104 @@
+package provision
+
+import (
+	"fmt"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// rollout says in a condition how many of the pool's nodes are not as it declares.
+// It is true at once when the pool or its class changes, before any other
+// controller has looked at the claims, so that whoever waits for a change to be
+// rolled out doesn't see it done before it has begun. A claim that is being removed
+// counts until it is gone.
+func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, s cluster.Snapshot) {
+	want := declaration{poolHash: pool.Hash(), sets: cloud.Sets(pool.Spec.Template.Spec.Requirements)}
+	if class != nil {
+		want.classHash = class.Hash()
+	}
+	total, drifted := 0, 0
+	for _, n := range s.Nodes {
+		if n.Claim == nil || n.Pool() != pool.Name {
+			continue
+		}
+		total++
+		if want.differs(n.Claim) {
+			drifted++
+		}
+	}
+	c := metav1.Condition{
+		Type: karpenter.ConditionNodeClaimsDrifted, Status: metav1.ConditionFalse, Reason: "UpToDate",
+		Message: fmt.Sprintf("%d NodeClaims are as declared", total), ObservedGeneration: pool.Generation,
+	}
+	if drifted > 0 {
+		c.Status, c.Reason = metav1.ConditionTrue, "RolloutPending"
+		c.Message = fmt.Sprintf("%d of %d NodeClaims are not as declared", drifted, total)
+	}
+	apimeta.SetStatusCondition(&pool.Status.Conditions, c)
+}
+
+// declaration is what a pool and its class ask of a claim.
+type declaration struct {
+	poolHash, classHash string // classHash is "" without a class
+	sets                map[string]pack.Set
+}
+
+// differs reports whether a claim isn't what its pool and class would make today.
+// What has to be asked of the cloud is in the claim's own condition.
+func (d declaration) differs(claim *karpenter.NodeClaim) bool {
+	if apimeta.IsStatusConditionTrue(claim.Status.Conditions, karpenter.ConditionDrifted) {
+		return true
+	}
+	a := claim.Annotations
+	// Hashes of another algorithm can't be compared.
+	if a[karpenter.AnnotationNodePoolHashVersion] == karpenter.NodePoolHashVersion && a[karpenter.AnnotationNodePoolHash] != d.poolHash {
+		return true
+	}
+	if d.classHash != "" && a[aws.AnnotationEC2NodeClassHashVersion] == aws.EC2NodeClassHashVersion && a[aws.AnnotationEC2NodeClassHash] != d.classHash {
+		return true
+	}
+	if claim.Status.ProviderID == "" {
+		return false // its labels come with the launch
+	}
+	for key, set := range d.sets {
+		value, has := claim.Labels[key]
+		if has && !set.Has(value) || !has && !set.HasAbsent() {
+			return true
+		}
+	}
+	return false
+}
+
+// registration says in a condition whether the pool's last launches became Nodes.
+// A change of the pool or its class may be the cure, so that an unhealthy pool is
+// unknown again after it; a healthy one stays healthy.
+func (r *pools) registration(pool *karpenter.NodePool, class *aws.EC2NodeClass) {
+	const condition = karpenter.ConditionNodeRegistrationHealthy
+	had := apimeta.FindStatusCondition(pool.Status.Conditions, condition)
+	var generation int64
+	if class != nil {
+		generation = class.Generation
+	}
+	changed := had != nil && (had.ObservedGeneration != pool.Generation || pool.Status.NodeClassObservedGeneration != generation)
+	pool.Status.NodeClassObservedGeneration = generation
+	if changed {
+		r.health.Reset(pool.Name)
+	}
+	if had != nil && (had.Status == metav1.ConditionTrue || had.Status == metav1.ConditionFalse && !changed) {
+		r.health.Recall(pool.Name, had.Status == metav1.ConditionTrue)
+	}
+	c := metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: "AwaitingReconciliation", Message: "no launch yet", ObservedGeneration: pool.Generation}
+	if healthy, known := r.health.Healthy(pool.Name); known && healthy {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, condition, ""
+	} else if known {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "RegistrationFailed", "of the last launches about half never became Nodes; see the events of NodeClaims"
+	}
+	apimeta.SetStatusCondition(&pool.Status.Conditions, c)
+}
