@@ -33,6 +33,8 @@ type stock struct {
 	kinds []ware
 	// zones and capacities are the values that a ware's masks are about.
 	zones, capacities []string
+	// uneven is true if not every combination of what is in stock is in stock.
+	uneven bool
 }
 
 // ware is an instance type in stock, with all offerings that suit.
@@ -130,6 +132,7 @@ func (w *writer) stockFor(b *bin) *stock {
 		k.columns = append(k.columns, c)
 	}
 	st.zones, st.capacities = zones.names, capacities.names
+	st.uneven = st.irregular(sp, w.columns)
 	return st
 }
 
@@ -149,6 +152,10 @@ func (w *writer) write(b *bin) NewNode {
 		w.load[d] = b.load[i]
 	}
 	w.choose(b, st)
+	var allowed *product
+	if st.uneven {
+		allowed = w.shorten(st)
+	}
 	node.Relaxed = v.o.MinValues == BestEffort && !w.valuesMet(st, w.chosen)
 	node.Options = make([]Option, 0, len(w.chosen))
 	types := make([]int32, 0, len(w.chosen))
@@ -156,10 +163,14 @@ func (w *writer) write(b *bin) NewNode {
 	w.least = slices.Grow(w.least[:0], sp.width)[:sp.width]
 	for n, i := range w.chosen {
 		k := &st.kinds[i]
+		o := w.optionOf(st, k)
+		if allowed != nil {
+			o.Offerings = slices.DeleteFunc(slices.Clone(o.Offerings), func(f Offering) bool { return !allowed.has(row{k.typ, &f}) })
+		}
 		if at := slices.Index(types, k.typ); at >= 0 {
-			node.Options[at].Offerings = slices.Concat(node.Options[at].Offerings, w.optionOf(st, k).Offerings)
+			node.Options[at].Offerings = slices.Concat(node.Options[at].Offerings, o.Offerings)
 		} else {
-			node.Options = append(node.Options, w.optionOf(st, k))
+			node.Options = append(node.Options, o)
 			types = append(types, k.typ)
 		}
 		zones, capacities = zones|k.zones, capacities|k.capacities
@@ -176,7 +187,12 @@ func (w *writer) write(b *bin) NewNode {
 	for i, t := range types {
 		names[i] = st.pool.table.types[t].Name
 	}
-	node.Requirements = st.requirements(names, masked(st.zones, zones), masked(st.capacities, capacities), node.Relaxed)
+	inZones, ofCapacities := masked(st.zones, zones), masked(st.capacities, capacities)
+	if allowed != nil {
+		inZones = slices.DeleteFunc(inZones, func(z string) bool { return !allowed.zones[z] })
+		ofCapacities = slices.DeleteFunc(ofCapacities, func(c string) bool { return !allowed.capacities[c] })
+	}
+	node.Requirements = st.requirements(names, inZones, ofCapacities, node.Relaxed)
 	for d, q := range w.load {
 		w.least[d] += q
 	}
