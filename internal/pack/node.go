@@ -157,7 +157,7 @@ func (s *State) classify(slot int32) {
 		s.classes.list[nd.class].live--
 	}
 	s.names = s.names[:0]
-	for k := range s.mentions {
+	for k := range s.matters {
 		s.names = append(s.names, k)
 	}
 	slices.Sort(s.names)
@@ -172,7 +172,7 @@ func (s *State) classify(slot int32) {
 		b = append(b, 1)
 	}
 	for _, c := range clauses(nd.Requirements) {
-		if _, matters := s.mentions[c.key]; matters {
+		if _, matters := s.matters[c.key]; matters {
 			b = c.append(b)
 		}
 	}
@@ -193,7 +193,7 @@ func (s *State) classify(slot int32) {
 		id = int32(len(s.classes.list))
 		s.classes.ids[string(b)] = id
 		nc := &nodeClass{labels: map[string]string{}, open: map[string]Set{}, taints: taints}
-		for k := range s.mentions {
+		for k := range s.matters {
 			if v, ok := nd.Labels[k]; ok {
 				nc.labels[k] = v
 			} else if set := nd.known(k); !set.Equal(Absent()) {

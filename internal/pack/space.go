@@ -191,7 +191,7 @@ func (c *labelColumn) restrict(b bitset, set Set) {
 // newSpace lays out pools, the heaviest first, then by name. Tables are kept by
 // the list that they were made from. Mentions are the values that pods ask for
 // of labels that pools may leave open.
-func newSpace(pools []Pool, daemons []*filter, demands [][]int64, a *axis, tables map[*InstanceType]*typeTable, wellKnown map[string]bool, mentions map[string][]Set) *space {
+func newSpace(pools []Pool, daemons []*filter, demands [][]int64, a *axis, tables map[*InstanceType]*typeTable, wellKnown map[string]bool, mentions map[string]*mention) *space {
 	sp := &space{axis: a, width: len(a.names), answers: map[*filter]bitset{}}
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(a, b Pool) int {
@@ -261,7 +261,7 @@ const maxVariants = 64
 
 // settle lists the ways to settle the labels that the pool leaves open and that
 // some pod mentions.
-func (ps *poolSpace) settle(wellKnown map[string]bool, mentions map[string][]Set) []variant {
+func (ps *poolSpace) settle(wellKnown map[string]bool, mentions map[string]*mention) []variant {
 	base := variant{}
 	type open struct {
 		key    string
@@ -280,7 +280,7 @@ func (ps *poolSpace) settle(wellKnown map[string]bool, mentions map[string][]Set
 			}
 			have = Anything()
 		}
-		values := outcomes(have, mentions[key])
+		values := outcomes(have, mentions[key].sets)
 		if len(values) == 0 {
 			return nil
 		}
@@ -309,13 +309,13 @@ func (ps *poolSpace) settle(wellKnown map[string]bool, mentions map[string][]Set
 
 // outcomes lists the outcomes of an open label that pods can tell apart: absent
 // first if allowed, then values, sorted.
-func outcomes(have Set, mentioned []Set) []Set {
+func outcomes(have Set, mentioned map[string]*mentionedSet) []Set {
 	var values []string
 	if v, ok := have.Values(); ok {
 		values = v
 	} else {
 		for _, m := range mentioned {
-			both := m.Intersect(have)
+			both := m.set.Intersect(have)
 			if v, ok := both.Values(); ok {
 				values = append(values, v...)
 			} else if v, ok := both.Example(); ok {

@@ -24,12 +24,14 @@ type State struct {
 	pools     []Pool
 	limits    Resources
 	wellKnown map[string]bool
-	// mentions are what pods say about labels; mentioned has each once.
-	mentions  map[string][]Set
-	mentioned map[string]struct{}
-	tables    map[*InstanceType]*typeTable
-	space     *space
-	daemons   []daemon
+	// mentions are what pods and daemons say about labels, by key. matters are the
+	// keys that tell nodes apart, which stay: forgetting one would classify all nodes
+	// anew.
+	mentions map[string]*mention
+	matters  map[string]struct{}
+	tables   map[*InstanceType]*typeTable
+	space    *space
+	daemons  []daemon
 	// softTaints counts PreferNoSchedule taints of pools and nodes.
 	softTaints int
 
@@ -133,8 +135,8 @@ func NewState(p Problem) (*State, error) {
 	s := &State{
 		axis:         newAxis(),
 		wellKnown:    map[string]bool{},
-		mentions:     map[string][]Set{},
-		mentioned:    map[string]struct{}{},
+		mentions:     map[string]*mention{},
+		matters:      map[string]struct{}{},
 		tables:       map[*InstanceType]*typeTable{},
 		specs:        map[string]*spec{},
 		written:      map[*PodSpec]*writtenSpec{},
@@ -248,12 +250,14 @@ func (s *State) SetDaemons(daemons []Daemon) error {
 	s.daemons = nil
 	for _, d := range daemons {
 		s.learn(d.Spec)
+		s.mention(d.Spec, 1)
 		f := newFilter(d.Spec, hardTaints, false)
 		f.ports = d.Spec.HostPorts
 		f.seal()
 		s.daemons = append(s.daemons, daemon{d.Name, d.Spec, s.filters.acquire(f), nil})
 	}
 	for _, d := range old {
+		s.mention(d.spec, -1)
 		s.releaseFilter(d.filter)
 	}
 	s.widen()
@@ -265,72 +269,6 @@ func (s *State) SetDaemons(daemons []Daemon) error {
 		}
 	}
 	return nil
-}
-
-// learn makes the axis and the labels that matter cover a spec.
-func (s *State) learn(p *PodSpec) {
-	for name := range p.Requests {
-		s.axis.id(name)
-	}
-	for i := range p.Volumes {
-		if p.Volumes[i].Driver != "" {
-			s.axis.id(driverPrefix + p.Volumes[i].Driver)
-		}
-		for _, t := range p.Volumes[i].Terms {
-			s.mention(t)
-		}
-	}
-	s.mention(p.NodeSelector)
-	for _, t := range p.Affinity {
-		s.mention(t)
-	}
-	for _, t := range p.Preferred {
-		s.mention(t.Requirements)
-	}
-	for i := range p.Spread {
-		s.mentionKey(p.Spread[i].TopologyKey)
-	}
-	for _, terms := range [...][]PodTerm{p.PodAffinity, p.PodAntiAffinity} {
-		for i := range terms {
-			s.mentionKey(terms[i].TopologyKey)
-		}
-	}
-	for _, terms := range [...][]WeightedPodTerm{p.PreferredPodAffinity, p.PreferredPodAntiAffinity} {
-		for i := range terms {
-			s.mentionKey(terms[i].TopologyKey)
-		}
-	}
-}
-
-func (s *State) mention(reqs []Requirement) {
-	for _, r := range reqs {
-		s.mentionKey(r.Key)
-		set := r.Set()
-		if isNameKey(r.Key) {
-			continue
-		}
-		s.buf = set.append(appendString(s.buf[:0], r.Key))
-		if _, ok := s.mentioned[string(s.buf)]; ok {
-			continue
-		}
-		s.mentioned[string(s.buf)] = struct{}{}
-		s.mentions[r.Key] = append(s.mentions[r.Key], set)
-		if s.space != nil && s.space.open(r.Key, s.wellKnown) {
-			s.space = nil
-		}
-	}
-}
-
-// mentionKey notes that a label matters.
-func (s *State) mentionKey(key string) {
-	if _, ok := s.mentions[key]; ok || isNameKey(key) {
-		return
-	}
-	s.mentions[key] = nil
-	s.classes.gen++
-	if s.space != nil && s.space.open(key, s.wellKnown) {
-		s.space = nil
-	}
 }
 
 // open reports whether some pool leaves the label open, so that what pods say
@@ -411,6 +349,7 @@ func (s *State) specOf(src *PodSpec, namespace string) *spec {
 			sp.marks = append(sp.marks, s.portTally(p))
 		}
 		s.specs[key] = sp
+		s.mention(src, 1)
 	}
 	sp.refs++
 	if w, ok := s.written[src]; ok {
@@ -457,6 +396,7 @@ func (s *State) releaseSpec(src *PodSpec, sp *spec) {
 		return
 	}
 	delete(s.specs, sp.key)
+	s.mention(sp.src, -1)
 	s.dropForms(sp)
 	for _, t := range sp.marks {
 		s.releaseTally(t)
