@@ -6,6 +6,15 @@ GO ?= go
 export GOTOOLCHAIN := local
 KEEP ?=
 
+# What make compare plays: SCENARIOS=a,b (all), how often, how many minutes the
+# trough is watched, where the JSON goes; EQUAL_BATCH=1 gives Karpenter Coppice's
+# batch window.
+SCENARIOS ?=
+ROUNDS ?= 3
+MINUTES ?= 15
+OUT ?=
+EQUAL_BATCH ?=
+
 # The version that the sandbox's API server gives as its own.
 KUBERNETES = $(shell $(GO) -C cmd/sandbox list -m -f '{{.Version}}' k8s.io/kubernetes)
 STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/component-base/version.gitTreeState=clean
@@ -14,7 +23,7 @@ STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/comp
 # doesn't.
 NESTED := cmd/sandbox schemas/difftest internal/catalogue/gen internal/ec2sim/kumo
 
-.PHONY: help build sandbox demo test check generate update bench clean
+.PHONY: help build sandbox karpenter demo compare test check generate update bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +36,12 @@ sandbox: ## build bin/sandbox: a control plane, an EC2 and a Git server in one p
 
 demo: build sandbox ## show the whole loop, from a commit to a node and back (KEEP=1 leaves it running)
 	@exec bin/sandbox demo --coppice bin/coppice $(if $(KEEP),--keep)
+
+karpenter: ## build bin/karpenter: Karpenter's AWS controller, unmodified, to compare with
+	@PACKAGE=github.com/aws/karpenter-provider-aws/cmd/controller sh cmd/build.sh cmd/peer bin/karpenter
+
+compare: build sandbox karpenter ## measure Coppice beside Karpenter (SCENARIOS, ROUNDS, MINUTES, OUT)
+	@exec bin/sandbox compare --rounds $(ROUNDS) --minutes $(MINUTES) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(OUT),--out $(OUT)) $(if $(EQUAL_BATCH),--equal-batch)
 
 test: build sandbox ## run all tests, those against a real API server too
 	COPPICE_REQUIRE_SANDBOX=1 $(GO) test ./...

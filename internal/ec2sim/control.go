@@ -18,6 +18,7 @@ import (
 //	GET    /_sim/calls      the calls so far; DELETE begins anew
 //	POST   /_sim/do         carries out a Step now and tells which instances it hit
 //	POST   /_sim/play       schedules a Scenario, YAML or JSON, from now
+//	POST   /_sim/reset      takes back all that came of calls and scenarios
 //	DELETE /_sim/effects    ends shortages, price changes, outages and faults
 const controlPrefix = "/_sim/"
 
@@ -136,6 +137,10 @@ func (s *Server) Do(step Step) ([]string, error) {
 func (s *Server) EndEffects() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endEffects()
+}
+
+func (s *Server) endEffects() {
 	now := s.clock.Now()
 	s.shortages, s.faults, s.boots = nil, nil, nil
 	s.outages = map[string]time.Time{}
@@ -166,6 +171,9 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	case "DELETE effects":
 		s.EndEffects()
+		w.WriteHeader(http.StatusNoContent)
+	case "POST reset":
+		s.Reset()
 		w.WriteHeader(http.StatusNoContent)
 	case "POST do":
 		s.serveDo(w, r)

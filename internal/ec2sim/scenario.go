@@ -218,6 +218,8 @@ func (s *Server) Play(sc Scenario) error {
 			return fmt.Errorf("step %d: %w", n+1, err)
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, step := range sc.Steps {
 		s.after(time.Duration(step.At), func() { s.do(step) })
 	}

@@ -84,9 +84,11 @@ type Server struct {
 	typeTexts sync.Map
 
 	// mu guards everything below, which is the simulated world.
-	mu       sync.Mutex
-	closed   bool
-	closing  chan struct{}
+	mu      sync.Mutex
+	closed  bool
+	closing chan struct{}
+	// epoch counts the resets; what waits for a time of an earlier one is off.
+	epoch    int
 	rng      *rand.Rand
 	began    time.Time
 	clusters map[string]Cluster
@@ -221,12 +223,13 @@ func (s *Server) Close() {
 func (s *Server) TypeInfo(name string) (Type, bool) { return s.cat.Type(name) }
 
 // after runs f with the world locked, d from now, unless the simulator is closed
-// by then.
+// or reset by then. The world is locked.
 func (s *Server) after(d time.Duration, f func()) {
+	epoch := s.epoch
 	s.clock.AfterFunc(max(d, 0), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if !s.closed {
+		if !s.closed && s.epoch == epoch {
 			f()
 		}
 	})

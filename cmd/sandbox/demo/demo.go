@@ -128,7 +128,7 @@ func (s *scene) play(ctx context.Context) error {
 				}
 			}
 			if s.coppice != nil {
-				s.story.quote("the end of the controller's log", s.coppice.logTail())
+				s.story.quote("the end of the controller's log", s.coppice.LogTail())
 			}
 			return fmt.Errorf("step %d, %s: %w", i+1, step.title, err)
 		}
@@ -170,7 +170,7 @@ func (s *scene) keep(ctx context.Context) {
 	s.story.printf("  export KUBECONFIG=%s\n", e.Kubeconfig)
 	s.story.printf("  Kubernetes  %s\n  EC2         %s\n  Git         %s\n", e.APIServer, e.EC2, e.CloneURL(repoName))
 	if s.coppice != nil {
-		s.story.printf("  controller  log in %s, metrics at %s\n", s.coppice.logPath(), s.coppice.metricsURL())
+		s.story.printf("  controller  log in %s, metrics at %s\n", s.coppice.Log, s.coppice.metricsURL())
 	}
 	s.story.printf("  logs        %s\n", e.DataDir)
 	for {
@@ -182,7 +182,7 @@ func (s *scene) keep(ctx context.Context) {
 			return
 		case err := <-s.failed:
 			s.story.printf("%v; it is started again\n", err)
-			if err := s.coppice.start(); err != nil {
+			if err := s.coppice.Start(); err != nil {
 				s.story.printf("%v\n", err)
 				return
 			}
@@ -192,7 +192,7 @@ func (s *scene) keep(ctx context.Context) {
 
 func (s *scene) close() {
 	if s.coppice != nil {
-		s.coppice.stop()
+		s.coppice.Stop()
 	}
 	if s.pushes != nil {
 		s.pushes.close()

@@ -6,10 +6,8 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,120 +17,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/testkit/endpoints"
 	"github.com/coppice-dev/coppice/internal/testkit/gitserver"
 )
-
-// role makes the test binary stand in for the coppice program.
-const role = "DEMO_TEST_ROLE"
-
-func TestMain(m *testing.M) {
-	switch os.Getenv(role) {
-	case "obedient":
-		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, syscall.SIGTERM)
-		os.Stdout.WriteString("ready\n")
-		<-signals
-		os.Exit(0)
-	case "stubborn":
-		signal.Ignore(syscall.SIGTERM)
-		os.Stdout.WriteString("ready\n")
-		select {}
-	case "failing":
-		os.Stdout.WriteString("{\"msg\":\"Starting workers\"}\nno permission\n")
-		os.Exit(3)
-	case "printing":
-		if len(os.Args) == 2 && os.Args[1] == "crds" {
-			os.Stdout.WriteString(os.Getenv("CLUSTER_NAME"))
-			os.Exit(0)
-		}
-		os.Stderr.WriteString("unknown command\n")
-		os.Exit(2)
-	}
-	os.Exit(m.Run())
-}
-
-func child(t *testing.T, as string) (*controller, <-chan error) {
-	t.Helper()
-	failed := make(chan error, 1)
-	c, err := newController(os.Args[0], t.TempDir(), leaseDuration, endpoints.Endpoints{ClusterName: "demo"}, failed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.env = append(c.env, role+"="+as)
-	return c, failed
-}
-
-// awaitLog waits until the child has written a text.
-func awaitLog(t *testing.T, c *controller, text string) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if data, err := os.ReadFile(c.log); err == nil && strings.Contains(string(data), text) {
-			return
-		}
-	}
-	t.Fatalf("the child did not write %q", text)
-}
-
-func TestController(t *testing.T) {
-	t.Run("its end is a failure", func(t *testing.T) {
-		c, failed := child(t, "failing")
-		if err := c.start(); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-failed; err == nil || !strings.Contains(err.Error(), "exit status 3") {
-			t.Errorf("got %v", err)
-		}
-		if got := c.logTail(); got != "no permission" {
-			t.Errorf("the log ends with %q", got)
-		}
-		c.stop() // of no effect
-	})
-	for name, end := range map[string]func(*controller){"killed": (*controller).kill, "stopped": (*controller).stop} {
-		t.Run(name, func(t *testing.T) {
-			for _, as := range []string{"obedient", "stubborn"} {
-				c, failed := child(t, as)
-				for range 2 {
-					if err := c.start(); err != nil {
-						t.Fatal(err)
-					}
-					awaitLog(t, c, "ready\n")
-					end(c)
-					if c.process.cmd.ProcessState == nil {
-						t.Errorf("%s: it still runs", as)
-					}
-					if err := os.Truncate(c.log, 0); err != nil {
-						t.Fatal(err)
-					}
-				}
-				select {
-				case err := <-failed:
-					t.Errorf("%s: %v", as, err)
-				default:
-				}
-			}
-		})
-	}
-	t.Run("never started", func(t *testing.T) {
-		c, _ := child(t, "obedient")
-		c.stop()
-	})
-	t.Run("no such program", func(t *testing.T) {
-		c, _ := child(t, "obedient")
-		c.path += ".gone"
-		if err := c.start(); err == nil {
-			t.Error("it started")
-		}
-		c.stop()
-	})
-	t.Run("output", func(t *testing.T) {
-		c, _ := child(t, "printing")
-		out, err := c.output(t.Context(), "crds")
-		if err != nil || string(out) != "demo" {
-			t.Errorf("got %q, %v", out, err)
-		}
-		if _, err := c.output(t.Context(), "crd"); err == nil || !strings.Contains(err.Error(), "unknown command") {
-			t.Errorf("got %v", err)
-		}
-	})
-}
 
 // repository serves an empty repository with an author's first commit in it.
 func repository(t *testing.T) (*gitserver.Server, *author, *pushes) {

@@ -292,7 +292,7 @@ func crash(ctx context.Context, s *scene) error {
 	}
 	select {
 	case id := <-launched:
-		s.coppice.kill()
+		s.coppice.Kill()
 		s.story.say("kill -9 of the controller at the moment when EC2 launched %s", id)
 	case <-ctx.Done():
 		return fmt.Errorf("wait for a launch: %w", context.Cause(ctx))
@@ -302,7 +302,7 @@ func crash(ctx context.Context, s *scene) error {
 		return err
 	}
 	s.story.say("EC2 has %d instances, of which the API server knows %d", len(s.live()), len(known))
-	if err := s.coppice.start(); err != nil {
+	if err := s.coppice.Start(); err != nil {
 		return err
 	}
 	began := time.Now()

@@ -67,7 +67,7 @@ func startCoppice(ctx context.Context, s *scene) error {
 	if s.coppice, err = newController(s.cfg.Coppice, s.cfg.DataDir, s.patient(leaseDuration), e, s.failed); err != nil {
 		return err
 	}
-	crds, err := s.coppice.output(ctx, "crds")
+	crds, err := s.coppice.Output(ctx, "crds")
 	if err != nil {
 		return err
 	}
@@ -90,10 +90,10 @@ func startCoppice(ctx context.Context, s *scene) error {
 	if err := s.createSource(ctx); err != nil {
 		return err
 	}
-	if err := s.coppice.start(); err != nil {
+	if err := s.coppice.Start(); err != nil {
 		return err
 	}
-	s.story.say("NodeSource %s/%s names the repository; coppice controller runs as process %d", namespace, sourceName, s.coppice.pid())
+	s.story.say("NodeSource %s/%s names the repository; coppice controller runs as process %d", namespace, sourceName, s.coppice.PID())
 
 	head, err := s.author.repo.Head()
 	if err != nil {
