@@ -13,7 +13,6 @@ import (
 //
 //	885 types × 8 offerings = 7,080 columns ─► 4 breeds (zones) of 60 entries
 type menu struct {
-	key    string
 	breeds []breed
 	// breedOf is the breed of each column, or -1.
 	breedOf []int32
@@ -29,6 +28,8 @@ type menu struct {
 	passes map[int32]bitset
 	// reservations are the IDs of which breeds are numbered.
 	reservations []string
+	// stocks are what nodes of some breeds may become, as it is written down.
+	stocks map[string]*stock
 	// base is the menu without room for cliques, nil if this is it.
 	base    *menu
 	cliques []clique
@@ -81,8 +82,12 @@ func (m *menu) fitsSum(e int32, a, b []int64) bool {
 	return true
 }
 
-// menuFor returns the menu for filters and topology labels, from the cache if
-// the question was the last one asked.
+// mostMenus is how many menus are kept. Passes ask for the same few; what-ifs for one
+// for each combination of filters and labels that the pods of some node have.
+const mostMenus = 64
+
+// menuFor returns the menu for filters and topology labels, one made before if the
+// question was asked of late.
 func (s *State) menuFor(sp *space, filters []int32, keys []string, dims []int32) *menu {
 	filters = slices.Clone(filters)
 	slices.Sort(filters)
@@ -96,17 +101,19 @@ func (s *State) menuFor(sp *space, filters []int32, keys []string, dims []int32)
 	for _, d := range dims {
 		b = binary.AppendVarint(b, int64(d))
 	}
-	if m := sp.menu; m != nil && m.key == string(b) {
+	if m := sp.menus[string(b)]; m != nil {
 		return m
 	}
+	if len(sp.menus) == mostMenus {
+		clear(sp.menus)
+	}
 	m := s.newMenu(sp, filters, keys, dims)
-	m.key = string(b)
-	sp.menu = m
+	sp.menus[string(b)] = m
 	return m
 }
 
 func (s *State) newMenu(sp *space, filters []int32, keys []string, dims []int32) *menu {
-	m := &menu{dims: len(dims), passes: map[int32]bitset{}}
+	m := &menu{dims: len(dims), passes: map[int32]bitset{}, stocks: map[string]*stock{}}
 	// Refine: columns start in one class a pool and reservation, and each filter
 	// and label splits classes.
 	class := make([]int32, sp.cols)

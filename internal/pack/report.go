@@ -28,7 +28,7 @@ func (v *solver) report() *Plan {
 	slices.SortFunc(plan.Assignments, func(a, b Assignment) int { return cmp.Compare(a.Pod, b.Pod) })
 	// Bins are written in an order that depends on what is in them alone.
 	v.rightSize()
-	w := writer{v: v, stocks: map[string]*stock{}}
+	w := writer{v: v}
 	for _, i := range v.binOrder() {
 		b := &v.bins[i]
 		n := w.write(b)

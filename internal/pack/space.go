@@ -30,8 +30,8 @@ type space struct {
 	owners []int32
 	// sorted are the columns by price, made when first needed.
 	sorted []int32
-	// menu is the last one made.
-	menu *menu
+	// menus are those made of late, by what was asked for.
+	menus map[string]*menu
 	// room is what each column leaves to pods, daemons being served already.
 	room []int64
 	// ports are those that daemons take on each column, nil if none does anywhere.
@@ -192,7 +192,7 @@ func (c *labelColumn) restrict(b bitset, set Set) {
 // the list that they were made from. Mentions are the values that pods ask for
 // of labels that pools may leave open.
 func newSpace(pools []Pool, daemons []*filter, demands [][]int64, a *axis, tables map[*InstanceType]*typeTable, wellKnown map[string]bool, mentions map[string]*mention) *space {
-	sp := &space{axis: a, width: len(a.names), answers: map[*filter]bitset{}}
+	sp := &space{axis: a, width: len(a.names), menus: map[string]*menu{}, answers: map[*filter]bitset{}}
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(a, b Pool) int {
 		return cmp.Or(cmp.Compare(b.Weight, a.Weight), cmp.Compare(a.Name, b.Name))

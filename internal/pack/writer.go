@@ -8,10 +8,10 @@ import (
 )
 
 // writer writes bins down as new nodes. What nodes of a kind have in common is
-// computed once: the types that they may become, labels, requirements.
+// computed once and kept with the menu: the types that they may become, labels,
+// requirements.
 type writer struct {
 	v      *solver
-	stocks map[string]*stock
 	buf    []byte
 	load   []int64
 	least  []int64
@@ -61,6 +61,10 @@ func (w *writer) optionOf(st *stock, k *ware) Option {
 	return k.option
 }
 
+// mostStocks is how many stocks a menu keeps: one for each set of zones or the like
+// that pods are confined to is usual.
+const mostStocks = 256
+
 // stockFor returns the stock of a bin.
 func (w *writer) stockFor(b *bin) *stock {
 	v := w.v
@@ -75,11 +79,14 @@ func (w *writer) stockFor(b *bin) *stock {
 		key = binary.LittleEndian.AppendUint64(key, word)
 	}
 	w.buf = key
-	if st, ok := w.stocks[string(key)]; ok {
+	if st, ok := m.stocks[string(key)]; ok {
 		return st
 	}
+	if len(m.stocks) == mostStocks {
+		clear(m.stocks)
+	}
 	st := &stock{pool: ps, labels: map[string]string{}, sets: map[string]Set{}}
-	w.stocks[string(key)] = st
+	m.stocks[string(key)] = st
 	maps.Copy(st.labels, ps.pool.Labels)
 	for _, cl := range clauses(ps.pool.Requirements) {
 		st.sets[cl.key] = cl.set
@@ -142,7 +149,7 @@ func (w *writer) write(b *bin) NewNode {
 	sp, m := v.space, v.menu
 	en := &m.entries[b.entry]
 	st := w.stockFor(b)
-	node := NewNode{Pool: st.pool.pool.Name, Labels: st.labels}
+	node := NewNode{Pool: st.pool.pool.Name, Labels: maps.Clone(st.labels)}
 	if r := m.breeds[en.breed].reservation; r >= 0 {
 		node.ReservationID = m.reservations[r]
 	}
