@@ -98,67 +98,75 @@ func BenchmarkWhatIf(b *testing.B) {
 	}
 }
 
-// BenchmarkScale has the largest clusters that are known of. The state is told of
-// changes as a controller's is, then places pending pods.
+// BenchmarkScale shows what grows with what: one thing at a time, then the largest
+// clusters that are known of. A state is told of changes as a controller's is, then
+// places pending pods.
 func BenchmarkScale(b *testing.B) {
-	for _, nodes := range []int{1_000, 10_000, 100_000} {
-		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
-			types := endToEndTypes(256)
+	type size struct {
+		nodes, perNode, types, shapes, pending int
+		tight                                  bool
+	}
+	base := size{10_000, 10, 400, 1_000, 10_000, false}
+	sizes := []size{base}
+	vary := func(set func(*size, int), values ...int) {
+		for _, v := range values {
+			z := base
+			set(&z, v)
+			sizes = append(sizes, z)
+		}
+	}
+	vary(func(z *size, v int) { z.nodes = v }, 1_000, 100_000)
+	vary(func(z *size, v int) { z.perNode = v }, 5, 15)
+	vary(func(z *size, v int) { z.types = v }, 50, 800)
+	vary(func(z *size, v int) { z.shapes = v }, 10, 100, 10_000)
+	vary(func(z *size, v int) { z.pending = v }, 100, 1_000, 50_000)
+	vary(func(z *size, v int) { z.nodes, z.tight = v, true }, 1_000, 10_000, 100_000)
+	for _, z := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d/running=%d/types=%d/shapes=%d/pending=%d/tight=%v", z.nodes, z.nodes*z.perNode, z.types, z.shapes, z.pending, z.tight), func(b *testing.B) {
 			before := heap()
-			p := fleet(nodes, 10, 1000, false, types, rand.New(rand.NewPCG(1, 1)))
+			p := fleet(z.nodes, z.perNode, z.shapes, z.tight, peerTypes(z.types), rand.New(rand.NewPCG(1, 1)))
 			s, err := NewState(p)
 			if err != nil {
 				b.Fatal(err)
 			}
-			held := heap() - before
-			specs := make([]Pod, 10_000)
-			for i := range specs {
-				specs[i] = p.Pods[i]
+			pending := make([]Pod, z.pending)
+			for i := range pending {
+				pending[i] = p.Pods[i%len(p.Pods)]
+				pending[i].Name, pending[i].Node = fmt.Sprintf("new-%05d", i), ""
+				if err := s.SetPod(pending[i]); err != nil {
+					b.Fatal(err)
+				}
 			}
+			moving := slices.Clone(p.Pods[:1000])
 			p = Problem{}
-			pending := func() {
-				for i, q := range specs {
-					q.Name, q.Node = fmt.Sprintf("new-%05d", i), ""
-					if err := s.SetPod(q); err != nil {
+			held := heap() - before
+			event := 0
+			// events lets pods go and come again.
+			events := func(n int) {
+				for range n / 2 {
+					event = (event + 1) % len(moving)
+					s.RemovePod(moving[event].Name)
+					if err := s.SetPod(moving[event]); err != nil {
 						b.Fatal(err)
 					}
 				}
 			}
-			b.Run("place=10000", func(b *testing.B) {
-				pending()
+			b.Run("place", func(b *testing.B) {
 				s.Solve(Options{Work: -1})
-				b.ReportAllocs()
 				var plan *Plan
-				event := 0
+				b.ReportAllocs()
 				for b.Loop() {
-					// An incremental update: some pods have moved since.
-					for range 100 {
-						event = (event + 1) % len(specs)
-						s.RemovePod(specs[event].Name)
-						if err := s.SetPod(specs[event]); err != nil {
-							b.Fatal(err)
-						}
-					}
+					events(100)
 					plan = s.Solve(Options{Work: -1})
 				}
 				b.ReportMetric(float64(held)/(1<<20), "held-MiB")
 				b.ReportMetric(float64(len(plan.NewNodes)), "nodes")
 				b.ReportMetric(float64(len(plan.Unschedulable)), "left")
 			})
-			for i := range specs {
-				s.RemovePod(fmt.Sprintf("new-%05d", i))
-			}
 			b.Run("events=1000", func(b *testing.B) {
 				b.ReportAllocs()
-				event := 0
 				for b.Loop() {
-					for range 500 {
-						event = (event + 1) % len(specs)
-						s.RemovePod(specs[event].Name)
-						if err := s.SetPod(specs[event]); err != nil {
-							b.Fatal(err)
-						}
-					}
+					events(1000)
 				}
 			})
 			runtime.KeepAlive(s)
