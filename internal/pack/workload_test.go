@@ -143,6 +143,17 @@ func endToEndPods(n int, zonal bool) []Pod {
 	return out
 }
 
+// apartPods are five Deployments of which no node takes two pods of any.
+func apartPods(n int) []Pod {
+	out := endToEndPods(n, false)
+	for i := range out {
+		s := *out[i].Spec
+		s.PodAntiAffinity = []PodTerm{{TopologyKey: LabelHostname, Selector: labelled("apart", "yes")}}
+		out[i].Spec, out[i].Labels = &s, map[string]string{"apart": "yes"}
+	}
+	return out
+}
+
 // catalogueTypes are the real types of a region on sale, with allocatable sizes
 // as on EKS: 110 pods at most, memory less 7.5 %, and the kubelet's reservations.
 func catalogueTypes(region string, spot bool) []InstanceType {
