@@ -11,7 +11,8 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range peerPods(300, rand.New(rand.NewPCG(1, 1))) {
+	pending := append(peerPods(300, rand.New(rand.NewPCG(1, 1))), Pod{Name: "plain", Namespace: "default", Spec: &PodSpec{Requests: Resources{CPU: 300, Memory: gib}}})
+	for _, p := range pending {
 		if err := s.SetPod(p); err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +26,7 @@ func TestHotPathsAllocateNothing(t *testing.T) {
 	// The kind with the most to check, and one that checks nothing.
 	busy, plain := int32(0), int32(0)
 	for k := range v.kinds {
-		if kd := &v.kinds[k]; len(kd.spreads) > 0 && kd.zonal && len(kd.adds) > len(v.kinds[busy].adds) {
+		if kd := &v.kinds[k]; len(kd.spreads) > 0 && kd.zonal && (len(v.kinds[busy].spreads) == 0 || len(kd.adds) > len(v.kinds[busy].adds)) {
 			busy = int32(k)
 		} else if kd.single() {
 			plain = int32(k)
