@@ -44,6 +44,8 @@ type Options struct {
 	Kube *rest.Config
 	// Cloud launches and ends instances.
 	Cloud Cloud
+	// Gates are the feature gates that concern disruption.
+	Gates disrupt.Gates
 	// Source configures fetching and reporting.
 	Source source.Options
 	// Batch bounds how long pending pods are gathered.
@@ -94,7 +96,7 @@ func Run(ctx context.Context, o Options) error {
 		"lifecycle": func() error {
 			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker})
 		},
-		"disrupt": func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk) },
+		"disrupt": func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk, o.Gates, book) },
 	} {
 		if err := setup(); err != nil {
 			return fmt.Errorf("set up %s: %w", name, err)

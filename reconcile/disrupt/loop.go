@@ -4,33 +4,71 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/consolidate"
+	"github.com/coppice-dev/coppice/internal/record"
+	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// poll is the longest time between two looks at the cluster. A look costs one pass
-// over the nodes in memory and no call.
-const poll = 2 * time.Second
+const (
+	// poll is the longest time between two looks at the cluster, busy that while
+	// commands are under way. A look costs one pass over the nodes in memory and no
+	// call.
+	poll = 2 * time.Second
+	busy = 250 * time.Millisecond
+	// calm is how long no pod may have come or gone before the fleet is searched, and
+	// latest after how long it is searched all the same: each search before the last
+	// pod has gone moves pods that the next would have left.
+	calm   = time.Second
+	latest = 10 * time.Second
+	// share bounds the part of one core that searching may take, one in share.
+	share = 10
+)
+
+// Gates are Karpenter's feature gates that concern disruption.
+type Gates struct {
+	// SpotToSpot is SpotToSpotConsolidation.
+	SpotToSpot bool
+	NodeRepair bool
+}
 
 // loop looks for nodes to take away. It runs on the leader alone.
 type loop struct {
-	kube   client.Client
-	live   client.Reader // past the cache
-	state  *cluster.State
-	synced func() bool
-	events events.EventRecorder
-	clock  clock.Clock
+	kube    client.Client
+	live    client.Reader // past the cache
+	cloud   Cloud
+	state   *cluster.State
+	model   *cluster.Model
+	synced  func() bool
+	events  events.EventRecorder
+	clock   clock.Clock
+	book    *record.Book
+	metrics *metrics
+	gates   Gates
+
+	// What has failed is forgotten with a restart, which is a chance to try again.
+	rollouts map[string]Rollout
+	misses   map[string]int
+	failed   map[string]time.Time
+	told     map[string]told
+
+	// pulse is the last one seen, since when, and when the first of a row of changes
+	// was.
+	pulse          uint64
+	changed, first time.Time
+	// seen and kept are of the last search, next is when there may be another.
+	seen uint64
+	kept map[string]consolidate.Keep
+	next time.Time
 }
 
 // NeedLeaderElection keeps a standby from disrupting.
@@ -39,16 +77,15 @@ func (l *loop) NeedLeaderElection() bool { return true }
 // Start looks until ctx ends.
 func (l *loop) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("disrupt")
+	ctx = ctrl.LoggerInto(ctx, log)
 	for {
 		wait := poll
 		if l.synced() {
 			next, err := l.pass(ctx)
 			if err != nil && ctx.Err() == nil {
-				log.Error(err, "take away empty nodes")
+				log.Error(err, "disrupt nodes")
 			}
-			if next > 0 && next < wait {
-				wait = next
-			}
+			wait = next
 		}
 		select {
 		case <-ctx.Done():
@@ -58,72 +95,119 @@ func (l *loop) Start(ctx context.Context) error {
 	}
 }
 
+// pass takes the commands under way further, decides on new ones and begins with them.
+// It says when to look again.
 func (l *loop) pass(ctx context.Context) (time.Duration, error) {
-	var list karpenter.NodePoolList
-	if err := l.kube.List(ctx, &list); err != nil {
-		return 0, fmt.Errorf("list NodePools: %w", err)
-	}
-	pools := map[string]*karpenter.NodePool{}
-	for i := range list.Items {
-		pools[list.Items[i].Name] = &list.Items[i]
-	}
-	gone, next, refused := emptyNodes(l.state.Snapshot(), pools, l.clock.Now())
-	var errs []error
-	for name, err := range refused {
-		l.events.Eventf(pools[name], nil, corev1.EventTypeWarning, "DisruptionBlocked", "Disrupt", "%v; no node is taken away until it is mended", err)
-	}
-	for _, n := range gone {
-		errs = append(errs, l.remove(ctx, n))
-	}
-	return next, errors.Join(errs...)
-}
-
-// remove taints an empty node and, if it is still empty then, deletes its claim.
-func (l *loop) remove(ctx context.Context, n cluster.Node) error {
-	tainted, err := l.taint(ctx, n.Node)
-	if err != nil {
-		return err
-	}
-	var pods corev1.PodList
-	err = l.live.List(ctx, &pods, &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", n.Node.Name)})
-	if err != nil {
-		return errors.Join(fmt.Errorf("list pods of Node %s: %w", n.Node.Name, err), l.untaint(ctx, tainted))
-	}
-	for i := range pods.Items {
-		if cluster.Reschedulable(&pods.Items[i]) {
-			l.events.Eventf(n.Claim, n.Node, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt",
-				"Pod %s/%s was bound to Node %s at the last moment", pods.Items[i].Namespace, pods.Items[i].Name, n.Node.Name)
-			return l.untaint(ctx, tainted)
+	nodes := l.state.Snapshot().Nodes
+	byClaim := map[string]cluster.Node{}
+	for _, n := range nodes {
+		if n.Claim != nil {
+			byClaim[n.Claim.Name] = n
 		}
 	}
-	l.events.Eventf(n.Claim, n.Node, corev1.EventTypeNormal, "DisruptionTerminating", "Disrupt", "Disrupting NodeClaim: Empty")
-	if err := l.kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); err != nil && !apierrors.IsNotFound(err) {
-		return errors.Join(fmt.Errorf("delete NodeClaim %s: %w", n.Claim.Name, err), l.untaint(ctx, tainted))
+	commands := underWay(nodes)
+	errs := []error{l.strip(ctx, nodes)}
+	for _, c := range commands {
+		errs = append(errs, l.proceed(ctx, c, byClaim))
 	}
-	return nil
+	in, pools, err := l.input(ctx)
+	if err != nil {
+		return poll, errors.Join(append(errs, err)...)
+	}
+	began := l.clock.Now()
+	d := Decide(in)
+	took := l.clock.Since(began)
+	if d.Searched {
+		l.next = l.clock.Now().Add(share * took)
+		l.kept = d.Kept
+		l.seen = 0
+		if len(d.Start) == 0 {
+			l.seen = d.Mark
+		}
+	}
+	l.report(ctx, d, in, took)
+
+	byClaim = map[string]cluster.Node{}
+	for _, n := range in.Nodes {
+		if n.Claim != nil {
+			byClaim[n.Claim.Name] = n
+		}
+	}
+	errs = append(errs, each(len(d.Start), func(i int) error {
+		mine := map[string]cluster.Node{}
+		for _, name := range d.Start[i].Claims {
+			mine[name] = byClaim[name]
+		}
+		return l.start(ctx, d.Start[i], mine, pools)
+	}))
+	wait := poll
+	if len(commands)+len(d.Start) > 0 || !in.Quiet {
+		wait = busy
+	}
+	if !d.Next.IsZero() {
+		wait = min(wait, max(d.Next.Sub(l.clock.Now()), 10*time.Millisecond))
+	}
+	return wait, errors.Join(errs...)
 }
 
-func (l *loop) taint(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
-	t := karpenter.DisruptedTaint()
-	if slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) }) {
-		return node, nil
+// input gathers what a decision depends on.
+func (l *loop) input(ctx context.Context) (Input, map[string]cluster.Pool, error) {
+	var list karpenter.NodePoolList
+	if err := l.kube.List(ctx, &list); err != nil {
+		return Input{}, nil, fmt.Errorf("list NodePools: %w", err)
 	}
-	want := node.DeepCopy()
-	want.Spec.Taints = append(want.Spec.Taints, t)
-	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-	if err := l.kube.Patch(ctx, want, patch); err != nil {
-		return nil, fmt.Errorf("taint Node %s: %w", node.Name, err)
+	var pdbs policyv1.PodDisruptionBudgetList
+	if err := l.kube.List(ctx, &pdbs); err != nil {
+		return Input{}, nil, fmt.Errorf("list PodDisruptionBudgets: %w", err)
 	}
-	return want, nil
+	// A class whose types can't be listed costs its pools this pass alone.
+	open, poolErr := provision.Pools(ctx, l.kube, l.cloud)
+	if err := l.model.Sync(l.state, open); err != nil {
+		return Input{}, nil, errors.Join(poolErr, err)
+	}
+	now := l.clock.Now()
+	in := Input{
+		Now: now, Nodes: l.state.Snapshot().Nodes, Pools: map[string]Pool{}, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
+		Rollouts: l.rollouts, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
+	}
+	for i := range list.Items {
+		in.Pools[list.Items[i].Name] = NewPool(&list.Items[i])
+	}
+	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next)
+	byName := map[string]cluster.Pool{}
+	for _, p := range open {
+		byName[p.Name] = p
+	}
+	return in, byName, poolErr
 }
 
-func (l *loop) untaint(ctx context.Context, node *corev1.Node) error {
-	want := node.DeepCopy()
-	t := karpenter.DisruptedTaint()
-	want.Spec.Taints = slices.DeleteFunc(want.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
-	patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-	if err := l.kube.Patch(ctx, want, patch); err != nil {
-		return fmt.Errorf("untaint Node %s: %w", node.Name, err)
+// quiet reports whether pods have stopped coming and going, or haven't for too long.
+func (l *loop) quiet(p uint64, now time.Time) bool {
+	if p != l.pulse {
+		l.pulse = p
+		if now.Sub(l.changed) >= calm {
+			l.first = now
+		}
+		l.changed = now
 	}
-	return nil
+	if now.Sub(l.first) >= latest {
+		l.first = now
+		return true
+	}
+	return now.Sub(l.changed) >= calm
+}
+
+// strip takes the taint from nodes that no command takes away: what a crash left, or
+// what was begun by a controller before this one.
+func (l *loop) strip(ctx context.Context, nodes []cluster.Node) error {
+	var errs []error
+	for _, n := range nodes {
+		if n.Claim == nil || n.Node == nil || n.Deleting() || !tainted(n.Node) {
+			continue
+		}
+		if _, ok := commandOf(n); !ok {
+			errs = append(errs, l.unmark(ctx, n))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -3,27 +3,37 @@ package disrupt
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // Cloud is what disruption asks of a cloud.
 type Cloud interface {
+	InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) ([]cloud.InstanceType, error)
 	// Drifted says how a claim's instance differs from what its class would launch
 	// today, as a condition's reason, or "" if it doesn't.
 	Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error)
 }
 
 // Setup adds the loop and the drift controller to mgr.
-func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock) error {
+func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, gates Gates, book *record.Book) error {
+	m, err := newMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return err
+	}
 	l := &loop{
-		kube: mgr.GetClient(), live: mgr.GetAPIReader(), state: state, synced: synced,
-		events: mgr.GetEventRecorder("coppice"), clock: clk,
+		kube: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: c, state: state, model: cluster.NewModel(), synced: synced,
+		events: mgr.GetEventRecorder("coppice"), clock: clk, book: book, metrics: m, gates: gates,
+		rollouts: map[string]Rollout{}, misses: map[string]int{}, failed: map[string]time.Time{}, told: map[string]told{},
 	}
 	if err := mgr.Add(l); err != nil {
 		return fmt.Errorf("add disruption loop: %w", err)

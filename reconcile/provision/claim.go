@@ -13,8 +13,8 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// newClaim writes a planned node as a NodeClaim of its pool.
-func newClaim(pool *karpenter.NodePool, class *aws.EC2NodeClass, node *pack.NewNode) *karpenter.NodeClaim {
+// NewClaim writes a planned node as a NodeClaim of its pool.
+func NewClaim(pool *karpenter.NodePool, class *aws.EC2NodeClass, node *pack.NewNode) *karpenter.NodeClaim {
 	t := pool.Spec.Template
 	ref := t.Spec.NodeClassRef
 	block := true

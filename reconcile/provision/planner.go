@@ -217,14 +217,27 @@ func (p *Planner) tell(pods []pack.Unschedulable, now time.Time) {
 	}
 }
 
-// pools returns the NodePools that nodes may be opened from. A class whose types
-// can't be listed costs its pools this pass, not the others theirs.
+// pools returns the NodePools that nodes may be opened from and that haven't failed to
+// bring any up lately.
 func (p *Planner) pools(ctx context.Context, now time.Time) ([]cluster.Pool, error) {
+	all, err := Pools(ctx, p.kube, p.cloud)
+	clear(p.held)
+	return slices.DeleteFunc(all, func(np cluster.Pool) bool {
+		h := p.health.Hold(np.Name)
+		if h.Failures > 0 {
+			p.held[np.Name] = h
+		}
+		return h.Closed(now)
+	}), err
+}
+
+// Pools returns the NodePools that nodes may be opened from. A class whose types
+// can't be listed costs its pools this pass, not the others theirs.
+func Pools(ctx context.Context, kube client.Reader, c Cloud) ([]cluster.Pool, error) {
 	var list karpenter.NodePoolList
-	if err := p.kube.List(ctx, &list); err != nil {
+	if err := kube.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("list NodePools: %w", err)
 	}
-	clear(p.held)
 	var errs []error
 	var out []cluster.Pool
 	for i := range list.Items {
@@ -232,18 +245,12 @@ func (p *Planner) pools(ctx context.Context, now time.Time) ([]cluster.Pool, err
 		if np.DeletionTimestamp != nil || np.IsStatic() || !apimeta.IsStatusConditionTrue(np.Status.Conditions, karpenter.ConditionReady) {
 			continue
 		}
-		if h := p.health.Hold(np.Name); h.Failures > 0 {
-			p.held[np.Name] = h
-			if h.Closed(now) {
-				continue
-			}
-		}
 		var class aws.EC2NodeClass
-		if err := p.kube.Get(ctx, client.ObjectKey{Name: np.Spec.Template.Spec.NodeClassRef.Name}, &class); err != nil {
+		if err := kube.Get(ctx, client.ObjectKey{Name: np.Spec.Template.Spec.NodeClassRef.Name}, &class); err != nil {
 			errs = append(errs, fmt.Errorf("NodePool %s: %w", np.Name, err))
 			continue
 		}
-		types, err := p.cloud.InstanceTypes(ctx, &class)
+		types, err := c.InstanceTypes(ctx, &class)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("NodePool %s: list instance types: %w", np.Name, err))
 			continue
@@ -286,7 +293,7 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 }
 
 func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.NewNode) (name string, err error) {
-	claim := newClaim(pool.NodePool, pool.Class, node)
+	claim := NewClaim(pool.NodePool, pool.Class, node)
 	if err := p.kube.Create(ctx, claim); err != nil {
 		return "", fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 	}

@@ -95,7 +95,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, fmt.Errorf("NodePool %s: %w", pool.Name, err)
 	}
 	for range step.Create {
-		claim := newClaim(&pool, &class, templateNode(&pool))
+		claim := NewClaim(&pool, &class, templateNode(&pool))
 		if err := r.kube.Create(ctx, claim); err != nil {
 			errs = append(errs, fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err))
 			break

@@ -1,0 +1,337 @@
+package disrupt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/reconcile/provision"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// writers is how many commands are written at once: the API server's answer takes
+// milliseconds, so more gain nothing.
+const writers = 16
+
+// each calls f for every index, several at once, and joins the errors.
+func each(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	slots := make(chan struct{}, writers)
+	var wg sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = f(i)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// start writes a command down and creates its replacements; one without any goes on to
+// take its machines away. What fails halfway is taken back.
+func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.Node, pools map[string]cluster.Pool) error {
+	for _, name := range c.Claims {
+		n := byClaim[name]
+		err := l.mark(ctx, &n, c)
+		byClaim[name] = n
+		if err != nil {
+			return errors.Join(err, l.rollBack(ctx, c, byClaim))
+		}
+	}
+	for i := range c.New {
+		pool, ok := pools[c.New[i].Pool]
+		if !ok {
+			return errors.Join(fmt.Errorf("NodePool %s has gone", c.New[i].Pool), l.rollBack(ctx, c, byClaim))
+		}
+		claim := provision.NewClaim(pool.NodePool, pool.Class, &c.New[i])
+		claim.GenerateName, claim.Name = "", c.Replacements[i]
+		claim.Annotations[AnnotationReplaces] = c.ID
+		if err := l.kube.Create(ctx, claim); err != nil {
+			return errors.Join(fmt.Errorf("create NodeClaim %s: %w", claim.Name, err), l.rollBack(ctx, c, byClaim))
+		}
+		l.state.SetClaim(claim.DeepCopy())
+		l.events.Eventf(byClaim[c.Claims[0]].Claim, claim, corev1.EventTypeNormal, "DisruptionLaunching", "Disrupt", "Launching NodeClaim %s: %s", claim.Name, c.Reason)
+	}
+	if len(c.Replacements) == 0 {
+		return l.release(ctx, c, byClaim)
+	}
+	return nil
+}
+
+// mark writes a command onto a machine: the intent first, then what shows of it. The
+// node handed in is changed to what was written.
+func (l *loop) mark(ctx context.Context, n *cluster.Node, c Command) error {
+	want := n.Claim.DeepCopy()
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	want.Annotations[AnnotationDisruption] = c.encode()
+	if err := l.patchClaim(ctx, n, want); err != nil {
+		return err
+	}
+	want = n.Claim.DeepCopy()
+	apimeta.SetStatusCondition(&want.Status.Conditions, metav1.Condition{
+		Type: karpenter.ConditionDisruptionReason, Status: metav1.ConditionTrue, Reason: string(c.Reason), ObservedGeneration: want.Generation,
+	})
+	if err := l.patchStatus(ctx, n, want); err != nil {
+		return err
+	}
+	return l.setTaint(ctx, n, true)
+}
+
+// unmark takes a command back from a machine.
+func (l *loop) unmark(ctx context.Context, n cluster.Node) error {
+	if n.Claim == nil {
+		return nil
+	}
+	if err := l.setTaint(ctx, &n, false); err != nil {
+		return err
+	}
+	want := n.Claim.DeepCopy()
+	apimeta.RemoveStatusCondition(&want.Status.Conditions, karpenter.ConditionDisruptionReason)
+	if len(want.Status.Conditions) != len(n.Claim.Status.Conditions) {
+		if err := l.patchStatus(ctx, &n, want); err != nil {
+			return err
+		}
+	}
+	if _, ok := n.Claim.Annotations[AnnotationDisruption]; !ok {
+		return nil
+	}
+	want = n.Claim.DeepCopy()
+	delete(want.Annotations, AnnotationDisruption)
+	return l.patchClaim(ctx, &n, want)
+}
+
+func (l *loop) patchClaim(ctx context.Context, n *cluster.Node, want *karpenter.NodeClaim) error {
+	if err := l.kube.Patch(ctx, want, client.MergeFrom(n.Claim)); err != nil {
+		return fmt.Errorf("mark NodeClaim %s: %w", want.Name, err)
+	}
+	n.Claim = want
+	l.state.SetClaim(want.DeepCopy())
+	return nil
+}
+
+// patchStatus replaces the list of conditions as a whole, so the write must fail if
+// somebody else has written it since.
+func (l *loop) patchStatus(ctx context.Context, n *cluster.Node, want *karpenter.NodeClaim) error {
+	patch := client.MergeFromWithOptions(n.Claim, client.MergeFromWithOptimisticLock{})
+	if err := l.kube.Status().Patch(ctx, want, patch); err != nil {
+		return fmt.Errorf("write status of NodeClaim %s: %w", want.Name, err)
+	}
+	n.Claim = want
+	l.state.SetClaim(want.DeepCopy())
+	return nil
+}
+
+func (l *loop) setTaint(ctx context.Context, n *cluster.Node, on bool) error {
+	if n.Node == nil || tainted(n.Node) == on {
+		return nil
+	}
+	want := n.Node.DeepCopy()
+	t := karpenter.DisruptedTaint()
+	if on {
+		want.Spec.Taints = append(want.Spec.Taints, t)
+	} else {
+		want.Spec.Taints = slices.DeleteFunc(want.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
+	}
+	// The list of taints is replaced as a whole.
+	patch := client.MergeFromWithOptions(n.Node, client.MergeFromWithOptimisticLock{})
+	if err := l.kube.Patch(ctx, want, patch); err != nil {
+		return fmt.Errorf("taint Node %s: %w", want.Name, err)
+	}
+	n.Node = want
+	return nil
+}
+
+func tainted(node *corev1.Node) bool {
+	t := karpenter.DisruptedTaint()
+	return slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
+}
+
+// release deletes the claims of a command whose replacements are ready. The nodes have
+// been tainted: what their pods are now, read past every cache, is what counts. One
+// that has got a pod that forbids it stays.
+func (l *loop) release(ctx context.Context, c Command, byClaim map[string]cluster.Node) error {
+	var errs []error
+	for _, name := range c.Claims {
+		n, ok := byClaim[name]
+		if !ok || n.Deleting() {
+			continue
+		}
+		why, err := l.lateBlock(ctx, c, n)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case why != "":
+			l.events.Eventf(n.Claim, n.Node, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt", "%s", why)
+			errs = append(errs, l.unmark(ctx, n))
+		default:
+			errs = append(errs, l.remove(ctx, c, n))
+		}
+	}
+	for _, name := range c.Replacements {
+		l.protect(name)
+	}
+	return errors.Join(errs...)
+}
+
+// lateBlock says which pod, bound before the taint was seen, keeps a node.
+func (l *loop) lateBlock(ctx context.Context, c Command, n cluster.Node) (string, error) {
+	if n.Node == nil || c.Reason == unhealthy {
+		return "", nil
+	}
+	var pods corev1.PodList
+	err := l.live.List(ctx, &pods, &client.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", n.Node.Name)})
+	if err != nil {
+		return "", fmt.Errorf("list pods of Node %s: %w", n.Node.Name, err)
+	}
+	bounded := c.Reason == drifted && n.Claim.Spec.TerminationGracePeriod != nil
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		switch {
+		case c.Reason == empty && cluster.Reschedulable(p):
+			return fmt.Sprintf("Pod %s/%s was bound to Node %s at the last moment", p.Namespace, p.Name, n.Node.Name), nil
+		case !bounded && cluster.DoNotDisrupt(p, l.clock.Now()):
+			return fmt.Sprintf("Pod %s/%s, which forbids disruption, was bound to Node %s at the last moment", p.Namespace, p.Name, n.Node.Name), nil
+		}
+	}
+	return "", nil
+}
+
+func (l *loop) remove(ctx context.Context, c Command, n cluster.Node) error {
+	if c.Reason == unhealthy {
+		if err := l.bound(ctx, &n, l.clock.Now().Add(repairGrace)); err != nil {
+			return err
+		}
+	}
+	l.events.Eventf(n.Claim, n.Node, corev1.EventTypeNormal, "DisruptionTerminating", "Disrupt", "Disrupting NodeClaim: %s", c.Reason)
+	if err := l.kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete NodeClaim %s: %w", n.Claim.Name, err)
+	}
+	l.metrics.disrupted(n.Pool(), c.Reason)
+	// Until the watch has delivered it, the next decision must know.
+	gone := n.Claim.DeepCopy()
+	gone.DeletionTimestamp = &metav1.Time{Time: l.clock.Now()}
+	l.state.SetClaim(gone)
+	return nil
+}
+
+// bound gives a machine's drain an end.
+func (l *loop) bound(ctx context.Context, n *cluster.Node, at time.Time) error {
+	if g := n.Claim.Spec.TerminationGracePeriod; g != nil && l.clock.Now().Add(g.Duration).Before(at) {
+		return nil
+	}
+	want := n.Claim.DeepCopy()
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	want.Annotations[karpenter.AnnotationTerminationTimestamp] = at.UTC().Format(time.RFC3339)
+	return l.patchClaim(ctx, n, want)
+}
+
+// rollBack gives a command's machines back, and takes away what has come for it.
+func (l *loop) rollBack(ctx context.Context, c Command, byClaim map[string]cluster.Node) error {
+	var errs []error
+	for _, name := range c.Claims {
+		if n, ok := byClaim[name]; ok && !n.Deleting() {
+			errs = append(errs, l.unmark(ctx, n))
+		}
+	}
+	for _, name := range c.Replacements {
+		n, ok := byClaim[name]
+		if !ok || n.Deleting() || !vacant(n) || l.clock.Now().Before(n.NominatedUntil) {
+			continue // pods have found it useful
+		}
+		if err := l.kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete NodeClaim %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// expected is how long pods are expected on a replacement after its command's machines
+// have begun to go: as for nodes that pods were planned onto.
+const expected = 20 * time.Second
+
+// protect keeps a replacement from being taken for empty before the pods come.
+func (l *loop) protect(claim string) {
+	until := l.clock.Now().Add(expected)
+	l.state.Nominate(claim, until)
+	if node := l.state.NodeName(claim); node != "" {
+		l.state.Nominate(node, until)
+	}
+}
+
+// proceed takes the step that is due on a command under way.
+func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluster.Node) error {
+	step, why := c.step(byClaim, l.clock.Now())
+	pools := poolsOf(c, byClaim)
+	switch step {
+	case Wait:
+		return nil
+	case Drain:
+		for _, name := range c.Replacements {
+			l.protect(name)
+		}
+		return nil
+	case RollBack:
+		l.noteFailure(c, pools, why)
+		for _, name := range c.Claims {
+			if n, ok := byClaim[name]; ok {
+				l.events.Eventf(n.Claim, nil, corev1.EventTypeWarning, "DisruptionRolledBack", "Disrupt", "Keeping NodeClaim: %s", oneLine(why))
+			}
+		}
+		return l.rollBack(ctx, c, byClaim)
+	}
+	l.noteSuccess(c, pools)
+	return l.release(ctx, c, byClaim)
+}
+
+func poolsOf(c Command, byClaim map[string]cluster.Node) []string {
+	var out []string
+	for _, name := range c.Claims {
+		if n, ok := byClaim[name]; ok && !slices.Contains(out, n.Pool()) {
+			out = append(out, n.Pool())
+		}
+	}
+	slices.SortFunc(out, strings.Compare)
+	return out
+}
+
+// noteFailure makes the pools rest from what has failed.
+func (l *loop) noteFailure(c Command, pools []string, why string) {
+	now := l.clock.Now()
+	for _, p := range pools {
+		if c.Reason == drifted {
+			l.rollouts[p] = l.rollouts[p].failed(why, now)
+			continue
+		}
+		l.misses[p]++
+		l.failed[p] = now.Add(min(firstRest<<min(l.misses[p]-1, 10), longestRest))
+	}
+}
+
+func (l *loop) noteSuccess(c Command, pools []string) {
+	for _, p := range pools {
+		if c.Reason == drifted {
+			l.rollouts[p] = l.rollouts[p].succeeded()
+			continue
+		}
+		delete(l.misses, p)
+		delete(l.failed, p)
+	}
+}

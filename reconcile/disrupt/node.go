@@ -1,0 +1,134 @@
+package disrupt
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/consolidate"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// vacant reports whether nothing would have to move if the node went.
+func vacant(n cluster.Node) bool {
+	return !slices.ContainsFunc(n.Pods, cluster.Reschedulable)
+}
+
+// quietSince is when the node last had a pod come or go, or became ready for pods.
+func quietSince(n cluster.Node) time.Time {
+	since := n.Claim.CreationTimestamp.Time
+	if c := apimeta.FindStatusCondition(n.Claim.Status.Conditions, karpenter.ConditionInitialized); c != nil {
+		since = c.LastTransitionTime.Time
+	}
+	for _, t := range []time.Time{n.Moved, n.Claim.Status.LastPodEventTime.Time} {
+		if t.After(since) {
+			since = t
+		}
+	}
+	return since
+}
+
+func ready(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// annotationDeletionCost is Kubernetes' own: which of its pods a ReplicaSet gives up
+// first.
+const annotationDeletionCost = "controller.kubernetes.io/pod-deletion-cost"
+
+// evictionCost is what it costs to move the pods, in thousandths of an ordinary pod:
+// one each, more or less by what the pod says of itself and by its priority, as in
+// Karpenter.
+func evictionCost(pods []*corev1.Pod) int64 {
+	var sum int64
+	for _, p := range pods {
+		if !cluster.Reschedulable(p) {
+			continue
+		}
+		cost := 1.0
+		text, ok := p.Annotations[karpenter.AnnotationDisruptionCost]
+		if !ok {
+			text = p.Annotations[annotationDeletionCost]
+		}
+		if v, err := strconv.ParseInt(text, 10, 32); err == nil {
+			cost += float64(v) / (1 << 27)
+		}
+		if p.Spec.Priority != nil {
+			cost += float64(*p.Spec.Priority) / (1 << 25)
+		}
+		sum += int64(1000 * min(max(cost, 0), 10))
+	}
+	return sum
+}
+
+// pulse changes when pods or machines come or go.
+func pulse(nodes []cluster.Node) uint64 {
+	h := fnv.New64a()
+	for _, n := range nodes {
+		h.Write([]byte(n.Name()))
+		if n.Initialized() {
+			h.Write([]byte{1})
+		}
+		if n.Deleting() {
+			h.Write([]byte{2})
+		}
+		for _, p := range n.Pods {
+			if cluster.Reschedulable(p) {
+				h.Write([]byte(p.UID))
+			}
+		}
+		h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
+
+// refresh is how long a search that found nothing stands although nothing has changed
+// that it looked at: prices change. Karpenter's value.
+const refresh = 5 * time.Minute
+
+// mark stands for what a search looks at.
+func mark(in Input, p consolidate.Problem) uint64 {
+	h := fnv.New64a()
+	num := func(v uint64) {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], v)
+		h.Write(b[:])
+	}
+	num(pulse(in.Nodes))
+	num(uint64(in.Now.Unix() / int64(refresh/time.Second)))
+	for _, n := range p.Nodes {
+		h.Write([]byte(n.Name + "\x00"))
+	}
+	for _, c := range p.Closed {
+		h.Write([]byte(c + "\x01"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Pools)) {
+		b := p.Pools[name]
+		num(uint64(min(b.Budget, len(p.Nodes))))
+		num(uint64(in.Pools[name].Generation))
+		h.Write([]byte(name + in.Pools[name].Options.MinSavings))
+	}
+	return h.Sum64()
+}
+
+// oneLine bounds a message for an event.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:197], "") + "..."
+	}
+	return s
+}

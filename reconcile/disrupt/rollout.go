@@ -1,0 +1,151 @@
+package disrupt
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Rollout is how the replacement of a pool's drifted nodes has gone so far. It begins
+// with one node, doubles with each success, and rests after a failure, longer each
+// time: what is wrong with new nodes is met by one of them, not by all.
+type Rollout struct {
+	// Wave is how many may be under way at once; 0 counts as 1.
+	Wave int
+	// Failures in a row, and until when nothing is begun after the last.
+	Failures int
+	Until    time.Time
+	// Why is what went wrong last.
+	Why string
+}
+
+const (
+	// firstRest doubles with each failure in a row up to longestRest. A new node takes
+	// about a minute to be ready, so an earlier try meets the same trouble.
+	firstRest   = time.Minute
+	longestRest = 30 * time.Minute
+)
+
+// failed returns what becomes of a rollout after a failure.
+func (r Rollout) failed(why string, now time.Time) Rollout {
+	rest := firstRest << min(r.Failures, 10)
+	return Rollout{Wave: 1, Failures: r.Failures + 1, Until: now.Add(min(rest, longestRest)), Why: why}
+}
+
+// succeeded returns what becomes of it after replacements were ready.
+func (r Rollout) succeeded() Rollout {
+	return Rollout{Wave: min(max(r.Wave, 1)*2, 1<<20)}
+}
+
+// outdated says since when a node has been one that is to be replaced, and why: it is
+// drifted, or of the age at which its pool wants that done within budgets.
+func outdated(n cluster.Node, pool Pool, now time.Time) (since time.Time, why string, ok bool) {
+	if c := apimeta.FindStatusCondition(n.Claim.Status.Conditions, karpenter.ConditionDrifted); c != nil && c.Status == "True" {
+		return c.LastTransitionTime.Time, c.Reason, true
+	}
+	if age := duration(pool.Options.SoftExpireAfter); age > 0 {
+		if at := n.Claim.CreationTimestamp.Add(age); !now.Before(at) {
+			return at, "softExpireAfter " + pool.Options.SoftExpireAfter, true
+		}
+	}
+	return time.Time{}, "", false
+}
+
+// drift replaces outdated nodes, those first that have been for longest. Replacements
+// are ready before a node goes.
+func (d *decider) drift() {
+	type old struct {
+		node  cluster.Node
+		since time.Time
+		why   string
+	}
+	var list []old
+	var closed []string
+	busy := map[string]int{}
+	for _, c := range underWay(d.in.Nodes) {
+		if c.Reason == drifted {
+			for _, n := range d.nodes {
+				if slices.Contains(c.Claims, n.Claim.Name) {
+					busy[n.Pool()]++
+				}
+			}
+		}
+	}
+	for _, n := range d.nodes {
+		since, why, is := outdated(n, d.in.Pools[n.Pool()], d.in.Now)
+		if is || !n.Initialized() {
+			closed = append(closed, n.Name()) // its pods would move twice, or wait
+		}
+		if !d.free(n) {
+			continue
+		}
+		switch b, held := d.held(n); {
+		case held:
+			d.keep(n, drifted, b)
+		case !is:
+			d.notDrifted(n)
+		default:
+			list = append(list, old{n, since, why})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b old) int { return cmp.Or(a.since.Compare(b.since)) })
+	for _, o := range list {
+		d.keep(o.node, drifted, d.replace(o.node, o.why, closed, busy))
+	}
+}
+
+func (d *decider) notDrifted(n cluster.Node) {
+	b := Block{Code: "NotDrifted", Message: "it is as its NodePool and class would launch it"}
+	if age := duration(d.in.Pools[n.Pool()].Options.SoftExpireAfter); age > 0 {
+		d.later(n.Claim.CreationTimestamp.Add(age))
+	}
+	d.keep(n, drifted, b)
+}
+
+// replace begins with the replacement of an outdated node, or says what keeps it.
+func (d *decider) replace(n cluster.Node, why string, closed []string, busy map[string]int) Block {
+	pool := d.in.Pools[n.Pool()]
+	roll := d.in.Rollouts[pool.Name]
+	switch {
+	case pool.IsStatic():
+		return Block{Code: "StaticNodePool", Message: "its NodePool has a fixed number of nodes: delete it to have it replaced"}
+	case d.in.Now.Before(roll.Until):
+		return Block{Code: "Halted", Until: roll.Until, Message: fmt.Sprintf("the rollout of NodePool %s rests after %d failures: %s", pool.Name, roll.Failures, roll.Why)}
+	case busy[pool.Name] >= max(roll.Wave, 1):
+		return Block{Code: "Wave", Message: fmt.Sprintf("%d replacements of NodePool %s are under way; more begin as these succeed", busy[pool.Name], pool.Name)}
+	}
+	// A bounded drain ends whatever protects the pods, so that they needn't be asked.
+	if n.Claim.Spec.TerminationGracePeriod == nil {
+		if b, ok := d.in.Guards.podBlock(n.Pods, d.in.Now); ok {
+			return b
+		}
+	}
+	if d.Allowed[pool.Name][drifted] <= 0 {
+		return d.overBudget(pool.Name, drifted)
+	}
+	c, missing := d.trial.Replace(n.Name(), closed)
+	if len(missing) > 0 {
+		return Block{Code: "NoPlace", Message: fmt.Sprintf("pod %s would find no place: %s", missing[0].Pod, explain(missing[0]))}
+	}
+	busy[pool.Name]++
+	d.start(drifted, []cluster.Node{n}, c)
+	return Block{Code: codeStarting, Message: "it is replaced now: " + why}
+}
+
+func explain(u pack.Unschedulable) string {
+	text := ""
+	for i, r := range u.Reasons {
+		if i > 0 {
+			text += "; "
+		}
+		text += cluster.Explain(r)
+	}
+	return oneLine(text)
+}
