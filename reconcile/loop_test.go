@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,6 +73,7 @@ spec:
 
 type loop struct {
 	t     *testing.T
+	env   *testkit.Env
 	kube  client.WithWatch
 	cloud *ec2.Provider
 	// secure is where the decision record is served.
@@ -81,7 +83,15 @@ type loop struct {
 // start runs all controllers against a sandbox until the test ends.
 func start(t *testing.T) *loop {
 	t.Helper()
-	env := testkit.Sandbox(t, "--boot-delay", "500ms", "--node-ready-delay", "200ms", "--shutdown-delay", "500ms")
+	l := prepare(t, manifest, "--boot-delay", "500ms")
+	l.run(reconcile.Options{})
+	return l
+}
+
+// prepare starts a sandbox and creates objects in it.
+func prepare(t *testing.T, manifest string, flags ...string) *loop {
+	t.Helper()
+	env := testkit.Sandbox(t, append(flags, "--node-ready-delay", "200ms", "--shutdown-delay", "500ms")...)
 	env.Setenv(t)
 	ctrl.SetLogger(logr.Discard())
 	kube := testkit.Client(t, env.REST)
@@ -99,20 +109,6 @@ func start(t *testing.T) *loop {
 	}
 	secure := listener.Addr().String()
 	listener.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- reconcile.Run(ctx, reconcile.Options{
-			Kube: env.REST, Cloud: provider, Batch: provision.DefaultBatch, Timeouts: lifecycle.DefaultTimeouts,
-			MetricsAddress: "0", HealthAddress: "0", SecureAddress: secure, LeaseDuration: 15 * time.Second,
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("controllers ended with %v", err)
-		}
-	})
 	for _, doc := range strings.Split(manifest, "---\n") {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
@@ -122,7 +118,26 @@ func start(t *testing.T) *loop {
 			t.Fatal(err)
 		}
 	}
-	return &loop{t: t, kube: kube, cloud: provider, secure: secure}
+	return &loop{t: t, env: env, kube: kube, cloud: provider, secure: secure}
+}
+
+// run runs the controllers until stop or the test's end.
+func (l *loop) run(o reconcile.Options) (stop func()) {
+	l.t.Helper()
+	o.Kube, o.Cloud, o.Batch = l.env.REST, l.cloud, provision.DefaultBatch
+	o.MetricsAddress, o.HealthAddress, o.SecureAddress = "0", "0", l.secure
+	o.LeaseDuration, o.Timeouts = 15*time.Second, lifecycle.DefaultTimeouts
+	ctx, cancel := context.WithCancel(l.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- reconcile.Run(ctx, o) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			l.t.Errorf("controllers ended with %v", err)
+		}
+	})
+	l.t.Cleanup(stop)
+	return stop
 }
 
 func (l *loop) deploy(name string, replicas int32, cpu string, alter ...func(*corev1.PodTemplateSpec)) {

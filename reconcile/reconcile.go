@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -121,6 +122,7 @@ func newManager(o Options) (ctrl.Manager, error) {
 	}
 	retry := o.LeaseDuration / 8
 	renew := o.LeaseDuration * 2 / 3
+	again := true
 	mgr, err := ctrl.NewManager(o.Kube, ctrl.Options{
 		Scheme:                        scheme,
 		LeaderElection:                o.LeaderElection,
@@ -137,6 +139,9 @@ func newManager(o Options) (ctrl.Manager, error) {
 			// it is half of the memory.
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
+		// The name of each controller is its own; this is about a process that runs them
+		// again after they have ended, as tests do.
+		Controller: config.Controller{SkipNameValidation: &again},
 		Client: client.Options{Cache: &client.CacheOptions{
 			// A cache of Secrets would hold all of the cluster's.
 			DisableFor: []client.Object{&corev1.Secret{}},

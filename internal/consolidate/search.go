@@ -279,7 +279,7 @@ func (r *hunt) groups() {
 func (r *hunt) improve(order []candidate) bool {
 	var best []candidate
 	var bestPlan *pack.Plan
-	bestNet := int64(0)
+	bestNet := int64(-1)
 	try := func(set []candidate) {
 		plan := r.t.without(0, r.p.Closed, names(set)...)
 		if len(plan.Unschedulable) > 0 {

@@ -36,7 +36,11 @@ func Begin(s *pack.State, going []string, o pack.Options) *Trial {
 	t := &Trial{state: s, o: o, home: map[string]pack.Pod{}, pinned: map[string]bool{}}
 	going = slices.Sorted(slices.Values(going))
 	pending := s.Pending()
-	where := t.commit(going, s.WhatIf(pack.Change{Without: going}, o))
+	plan := s.WhatIf(pack.Change{Without: going}, o)
+	for _, a := range plan.Assignments {
+		t.pinned[a.Node] = true
+	}
+	where := t.commit(going, plan)
 	for _, pod := range pending {
 		if to := where[pod.Name]; to != "" {
 			t.move(pod, to)

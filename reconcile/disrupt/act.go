@@ -18,6 +18,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/reconcile/provision"
+	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -55,7 +56,10 @@ func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.
 	for i := range c.New {
 		pool, ok := pools[c.New[i].Pool]
 		if !ok {
-			return errors.Join(fmt.Errorf("NodePool %s has gone", c.New[i].Pool), l.rollBack(ctx, c, byClaim))
+			var err error
+			if pool, err = l.static(ctx, c.New[i].Pool); err != nil {
+				return errors.Join(err, l.rollBack(ctx, c, byClaim))
+			}
 		}
 		claim := provision.NewClaim(pool.NodePool, pool.Class, &c.New[i])
 		claim.GenerateName, claim.Name = "", c.Replacements[i]
@@ -70,6 +74,20 @@ func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.
 		return l.release(ctx, c, byClaim)
 	}
 	return nil
+}
+
+// static returns a pool that no pod opens nodes from.
+func (l *loop) static(ctx context.Context, name string) (cluster.Pool, error) {
+	var pool karpenter.NodePool
+	if err := l.kube.Get(ctx, client.ObjectKey{Name: name}, &pool); err != nil {
+		return cluster.Pool{}, fmt.Errorf("get NodePool %s: %w", name, err)
+	}
+	var class aws.EC2NodeClass
+	ref := pool.Spec.Template.Spec.NodeClassRef.Name
+	if err := l.kube.Get(ctx, client.ObjectKey{Name: ref}, &class); err != nil {
+		return cluster.Pool{}, fmt.Errorf("get EC2NodeClass %s: %w", ref, err)
+	}
+	return cluster.Pool{NodePool: &pool, Class: &class}, nil
 }
 
 // mark writes a command onto a machine: the intent first, then what shows of it. The

@@ -9,7 +9,9 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/consolidate"
 	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -114,8 +116,6 @@ func (d *decider) replace(n cluster.Node, why string, closed []string, busy map[
 	pool := d.in.Pools[n.Pool()]
 	roll := d.in.Rollouts[pool.Name]
 	switch {
-	case pool.IsStatic():
-		return Block{Code: "StaticNodePool", Message: "its NodePool has a fixed number of nodes: delete it to have it replaced"}
 	case d.in.Now.Before(roll.Until):
 		return Block{Code: "Halted", Until: roll.Until, Message: fmt.Sprintf("the rollout of NodePool %s rests after %d failures: %s", pool.Name, roll.Failures, roll.Why)}
 	case busy[pool.Name] >= max(roll.Wave, 1):
@@ -130,8 +130,13 @@ func (d *decider) replace(n cluster.Node, why string, closed []string, busy map[
 	if d.Allowed[pool.Name][drifted] <= 0 {
 		return d.overBudget(pool.Name, drifted)
 	}
-	c, missing := d.trial.Replace(n.Name(), closed)
-	if len(missing) > 0 {
+	var c consolidate.Command
+	var missing []pack.Unschedulable
+	if pool.IsStatic() {
+		// Its number of nodes doesn't depend on pods.
+		d.trial.Drop(n.Name())
+		c.New = []pack.NewNode{*provision.TemplateNode(pool.NodePool)}
+	} else if c, missing = d.trial.Replace(n.Name(), closed); len(missing) > 0 {
 		return Block{Code: "NoPlace", Message: fmt.Sprintf("pod %s would find no place: %s", missing[0].Pod, explain(missing[0]))}
 	}
 	busy[pool.Name]++

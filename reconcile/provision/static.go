@@ -95,7 +95,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, fmt.Errorf("NodePool %s: %w", pool.Name, err)
 	}
 	for range step.Create {
-		claim := NewClaim(&pool, &class, templateNode(&pool))
+		claim := NewClaim(&pool, &class, TemplateNode(&pool))
 		if err := r.kube.Create(ctx, claim); err != nil {
 			errs = append(errs, fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err))
 			break
@@ -108,10 +108,10 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: staticRecheck}, errors.Join(errs...)
 }
 
-// templateNode is a node that is as the pool's template says, for no pod in
+// TemplateNode is a node that is as the pool's template says, for no pod in
 // particular. Requirements that leave a label one value give it to the node.
-func templateNode(pool *karpenter.NodePool) *pack.NewNode {
-	n := &pack.NewNode{Requirements: cluster.Requirements(pool.Spec.Template.Spec.Requirements), Labels: map[string]string{}}
+func TemplateNode(pool *karpenter.NodePool) *pack.NewNode {
+	n := &pack.NewNode{Pool: pool.Name, Requirements: cluster.Requirements(pool.Spec.Template.Spec.Requirements), Labels: map[string]string{}}
 	for _, r := range n.Requirements {
 		if r.Operator == pack.In && len(r.Values) == 1 && !cluster.WellKnown(r.Key) {
 			n.Labels[r.Key] = r.Values[0]
