@@ -41,7 +41,7 @@ func Clusters(fsys fs.FS) ([]string, error) {
 	if len(names) > 0 {
 		return names, nil
 	}
-	if hasCUE(fsys, ".") {
+	if hasCUE(fsys, ".") && !onlySettings(fsys) {
 		return []string{""}, nil
 	}
 	return nil, nil
@@ -102,6 +102,11 @@ func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Inst
 	if findings != nil {
 		return cue.Value{}, nil, findings
 	}
+	return t.loadNamed(ctx, dir, name)
+}
+
+// loadNamed evaluates the package called name in folder dir, as loadPackage does.
+func (t *tree) loadNamed(ctx *cue.Context, dir, name string) (cue.Value, *build.Instance, diag.List) {
 	instances := load.Instances([]string{"./" + dir + ":" + name}, &load.Config{
 		FS:       t,
 		Dir:      "/",
@@ -143,31 +148,12 @@ func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Inst
 
 // packageName finds the one package whose files stand in dir.
 func (t *tree) packageName(dir string) (string, diag.List) {
-	entries, err := t.ReadDir(dir)
-	if err != nil {
-		return "", diag.List{{Code: CodeTree, Message: err.Error(), Pos: diag.Position{File: dir}}}
+	first, unnamed, findings := t.clauses(dir)
+	if findings != nil {
+		return "", findings
 	}
-	first := map[string]string{}
-	var unnamed string
-	for _, e := range entries {
-		if !isCUE(e) {
-			continue
-		}
-		file := path.Join(dir, e.Name())
-		text, err := fs.ReadFile(t, file)
-		if err != nil {
-			continue
-		}
-		f, err := parser.ParseFile(file, text, parser.PackageClauseOnly)
-		if err != nil {
-			return "", t.cueFindings(err, CodeSyntax, "")
-		}
-		name := f.PackageName()
-		if name == "" {
-			unnamed = file
-		} else if first[name] == "" {
-			first[name] = file
-		}
+	if dir == "." && len(first) > 1 {
+		delete(first, SettingsPackage)
 	}
 	names := sortedKeys(first)
 	switch {
@@ -198,6 +184,37 @@ func (t *tree) packageName(dir string) (string, diag.List) {
 		return "", diag.List{out}
 	}
 	return names[0], nil
+}
+
+// clauses finds the packages whose files stand in dir, each with its first file, and
+// the last file that belongs to none.
+func (t *tree) clauses(dir string) (first map[string]string, unnamed string, _ diag.List) {
+	entries, err := t.ReadDir(dir)
+	if err != nil {
+		return nil, "", diag.List{{Code: CodeTree, Message: err.Error(), Pos: diag.Position{File: dir}}}
+	}
+	first = map[string]string{}
+	for _, e := range entries {
+		if !isCUE(e) {
+			continue
+		}
+		file := path.Join(dir, e.Name())
+		text, err := fs.ReadFile(t, file)
+		if err != nil {
+			continue
+		}
+		f, err := parser.ParseFile(file, text, parser.PackageClauseOnly)
+		if err != nil {
+			return nil, "", t.cueFindings(err, CodeSyntax, "")
+		}
+		name := f.PackageName()
+		if name == "" {
+			unnamed = file
+		} else if first[name] == "" {
+			first[name] = file
+		}
+	}
+	return first, unnamed, nil
 }
 
 // newContext returns a context of its own for one evaluation: CUE keeps every

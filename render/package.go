@@ -1,0 +1,82 @@
+package render
+
+import (
+	"io/fs"
+
+	"cuelang.org/go/cue"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/schemas"
+)
+
+// SettingsPackage is the package at the root of a tree that says what the tree is,
+// rather than what a cluster has: coppice.cue holds it. It stands beside a cluster's
+// package where the tree has a single cluster.
+const SettingsPackage = "coppice"
+
+// settingsFile is the file that a tree's settings begin in.
+const settingsFile = SettingsPackage + ".cue"
+
+// Package is a package of a tree that isn't a cluster's, evaluated under the same
+// restrictions.
+type Package struct {
+	// Value may have erroneous parts.
+	Value cue.Value
+	eval  *evaluator
+}
+
+// LoadPackage evaluates the package called name in the folder dir of a tree, or the
+// only one of the folder if name is empty. Where there is none, it returns nil.
+func LoadPackage(fsys fs.FS, dir, name string) (*Package, diag.List) {
+	if !hasCUE(fsys, dir) {
+		return nil, nil
+	}
+	t := newTree(fsys)
+	first, _, findings := t.clauses(dir)
+	if findings != nil {
+		return nil, findings.Sorted()
+	}
+	if name != "" && first[name] == "" {
+		return nil, nil
+	}
+	if findings := t.mountModules(schemas.CUE()); findings != nil {
+		return nil, findings.Sorted()
+	}
+	if name == "" {
+		if name, findings = t.packageName(dir); findings != nil {
+			return nil, findings
+		}
+	}
+	v, inst, findings := t.loadNamed(newContext(), dir, name)
+	if findings.HasErrors() {
+		return nil, findings.Sorted()
+	}
+	return &Package{Value: v, eval: newEvaluator(t, dir, inst)}, findings
+}
+
+// onlySettings reports whether all CUE at the root is settings.
+func onlySettings(fsys fs.FS) bool {
+	first, unnamed, findings := newTree(fsys).clauses(".")
+	return findings == nil && unnamed == "" && len(first) == 1 && first[SettingsPackage] == settingsFile
+}
+
+// Position returns where the author wrote v: the value itself, or the name of a
+// struct or list.
+func (p *Package) Position(v cue.Value) diag.Position {
+	at := p.eval.placeOf(p.eval.sourceOf(v))
+	if kind := v.IncompleteKind(); kind == cue.StructKind || kind == cue.ListKind {
+		at = containerPlace(at)
+	}
+	if !at.value.IsValid() {
+		return p.eval.tree.position(v.Pos())
+	}
+	return at.value
+}
+
+// Findings turns an error of a part of the package into findings.
+func (p *Package) Findings(err error, code string) diag.List {
+	return p.eval.tree.cueFindings(err, code, defaultHelp(CodeConflict))
+}
+
+// Nearest returns the candidate that s is most likely a misspelling of, or "".
+func Nearest(s string, candidates []string) string { return nearest(s, candidates) }
