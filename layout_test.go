@@ -32,6 +32,7 @@ var sideways = map[[2]string]string{
 	{"schemas", "schemas"}:                    "the API's groups share one folder",
 	{"render", "render"}:                      "one compiler",
 	{"internal/plan", "render"}:               "a plan compares what was rendered",
+	{"policies", "render"}:                    "rules judge what was rendered",
 	{"internal/cloud", "internal/cloud"}:      "the interface and what stands behind it",
 	{"internal/cluster", "internal/cloud"}:    "a node's price and size are the cloud's values",
 	{"internal/isolate", "internal/isolate"}:  "one parent, one child",

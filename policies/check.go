@@ -1,0 +1,387 @@
+package policies
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"cuelang.org/go/cue"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/render"
+)
+
+// Options say under which circumstances rules are applied.
+type Options struct {
+	// At is the time at which waivers are judged, and from which a week of budgets is.
+	At time.Time `json:"at"`
+	// Apply names rules and groups to apply besides those that the settings name.
+	Apply []string `json:"apply,omitempty"`
+}
+
+// soon is how long before its end a waiver is mentioned: two weeks, as long as a
+// usual iteration of a team.
+const soon = 14 * 24 * time.Hour
+
+// Ruleset are the rules of a tree and of the library, and which of them apply to one
+// cluster. A Ruleset must not be used by two goroutines at a time.
+type Ruleset struct {
+	cluster  string
+	rules    map[string]*Rule
+	settings settings
+	options  Options
+	// chosen are the rules that apply, with their severity.
+	chosen   map[string]diag.Severity
+	findings diag.List
+}
+
+// Check applies to a bundle what the settings of its tree say, and returns what they
+// find. known is what is known about the bundle already.
+func Check(tree fs.FS, b render.Bundle, known diag.List, o Options) diag.List {
+	set, err := Load(tree, b.Cluster, o)
+	if err != nil {
+		return diag.List{{Code: CodeSettings, Message: err.Error(), Help: "this is a fault of the release; please report it"}}
+	}
+	return set.Check(b, known)
+}
+
+// Load reads the rules and the settings of a tree for one of its clusters. A nil tree
+// has neither. Faults in them are findings of Check.
+func Load(tree fs.FS, cluster string, o Options) (*Ruleset, error) {
+	s := &Ruleset{cluster: cluster, rules: map[string]*Rule{}, options: o, chosen: map[string]diag.Severity{}}
+	var own []*Rule
+	if tree != nil {
+		s.settings, s.findings = loadSettings(tree, cluster)
+		pkg, findings := render.LoadPackage(tree, rulesDir, "")
+		s.findings = append(s.findings, findings...)
+		if pkg != nil {
+			own, findings = loadRules(pkg, true)
+			s.findings = append(s.findings, findings...)
+		}
+	}
+	// Without anything to apply, there is no need for the library.
+	if len(own) == 0 && len(o.Apply) == 0 && len(s.settings.apply)+len(s.settings.cluster.policies.apply) == 0 && len(s.settings.waivers) == 0 {
+		return s, nil
+	}
+	rules, err := Library()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rules {
+		s.rules[r.ID] = r
+	}
+	for _, r := range own {
+		if s.rules[r.ID] != nil {
+			s.findings = append(s.findings, diag.Finding{
+				Code: CodeSettings, Message: fmt.Sprintf("the library has a rule %s", r.ID), Pos: r.Pos,
+				Help: "give the rule another name: settings and waivers couldn't tell them apart",
+			})
+			continue
+		}
+		s.rules[r.ID] = r
+	}
+	s.choose()
+	return s, nil
+}
+
+// Rules are all rules, by name; applied says which apply to the cluster.
+func (s *Ruleset) Rules() []*Rule {
+	var out []*Rule
+	for _, id := range slices.Sorted(maps.Keys(s.rules)) {
+		out = append(out, s.rules[id])
+	}
+	return out
+}
+
+// Applies returns the severity with which a rule applies to the cluster, or "".
+func (s *Ruleset) Applies(id string) string {
+	if severity, ok := s.chosen[id]; ok {
+		return []string{"deny", "warn", "info"}[severity]
+	}
+	return ""
+}
+
+// Findings are what is wrong with the rules and settings themselves.
+func (s *Ruleset) Findings() diag.List { return s.findings.Sorted() }
+
+// named returns the rules that a name stands for: a rule, or all of a group.
+func (s *Ruleset) named(name string) []string {
+	if s.rules[name] != nil {
+		return []string{name}
+	}
+	var out []string
+	for id, r := range s.rules {
+		if name == all && !r.Own || slices.Contains(r.Groups, name) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Groups are the names of groups of rules.
+func (s *Ruleset) groups() []string {
+	out := []string{all}
+	for _, r := range s.rules {
+		out = append(out, r.Groups...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (s *Ruleset) choose() {
+	own := s.settings.cluster.policies
+	unknown := func(c choice) {
+		names := append(slices.Sorted(maps.Keys(s.rules)), s.groups()...)
+		help := "list them with 'coppice policy list'"
+		if near := render.Nearest(c.name, names); near != "" {
+			help = fmt.Sprintf("did you mean %s?", near)
+		}
+		s.findings = append(s.findings, diag.Finding{
+			Code: CodeSettings, Message: fmt.Sprintf("there is no rule or group of rules %s", c.name), Pos: c.pos, Help: help,
+		})
+	}
+	each := func(list []choice, visit func(id string)) {
+		for _, c := range list {
+			ids := s.named(c.name)
+			if len(ids) == 0 {
+				unknown(c)
+			}
+			for _, id := range ids {
+				visit(id)
+			}
+		}
+	}
+	add := func(id string) {
+		severity, _ := severityOf(s.rules[id].Severity)
+		s.chosen[id] = severity
+	}
+	drop := func(id string) { delete(s.chosen, id) }
+	each(s.settings.apply, add)
+	each(s.settings.except, drop)
+	each(own.apply, add)
+	each(own.except, drop)
+	for _, name := range s.options.Apply {
+		each([]choice{{name: name}}, add)
+	}
+	for _, from := range []map[string]choice{s.settings.severity, own.severity} {
+		for _, id := range slices.Sorted(maps.Keys(from)) {
+			c := from[id]
+			if s.rules[id] == nil {
+				unknown(c)
+			} else if _, ok := s.chosen[id]; ok {
+				s.chosen[id], _ = severityOf(c.value)
+			}
+		}
+	}
+	for _, from := range []map[string]params{s.settings.params, own.params} {
+		for _, id := range slices.Sorted(maps.Keys(from)) {
+			r := s.rules[id]
+			if r == nil {
+				unknown(choice{name: id, pos: from[id].pos})
+				continue
+			}
+			s.configure(r, from[id])
+		}
+	}
+	for _, w := range s.settings.waivers {
+		if !w.broken && s.rules[w.rule] == nil {
+			unknown(choice{name: w.rule, pos: w.pos})
+		}
+	}
+}
+
+// configure sets the parameters of a rule. They come as data: a rule and the settings
+// are values of different packages.
+func (s *Ruleset) configure(r *Rule, p params) {
+	text, err := p.value.MarshalJSON()
+	var data any
+	if err == nil {
+		err = json.Unmarshal(text, &data)
+	}
+	value := r.value
+	if err == nil {
+		declared := r.value.LookupPath(cue.ParsePath("params"))
+		it, _ := p.value.Fields()
+		for it != nil && it.Next() {
+			if !declared.LookupPath(cue.MakePath(it.Selector().Optional())).Exists() {
+				err = fmt.Errorf("there is no parameter %s", it.Selector())
+			}
+		}
+		value = r.value.FillPath(cue.ParsePath("params"), whole(data))
+		if err == nil {
+			err = value.LookupPath(cue.ParsePath("params")).Validate(cue.Concrete(true))
+		}
+	}
+	if err != nil {
+		s.findings = append(s.findings, diag.Finding{
+			Code: CodeSettings, Message: fmt.Sprintf("the parameters of %s: %s", r.ID, firstLine(err)), Pos: p.pos,
+			Help: fmt.Sprintf("see 'coppice policy explain %s'", r.ID),
+		})
+		return
+	}
+	r.value = value
+}
+
+// whole makes integers of a JSON tree integers again.
+func whole(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for name, x := range v {
+			out[name] = whole(x)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = whole(x)
+		}
+		return out
+	case float64:
+		if v == float64(int64(v)) {
+			return int64(v)
+		}
+	}
+	return v
+}
+
+// Check judges a bundle by the rules that apply to it. known is what is known about it
+// already: an object that couldn't be evaluated isn't judged.
+func (s *Ruleset) Check(b render.Bundle, known diag.List) diag.List {
+	findings := slices.Clone(s.findings)
+	unevaluated, faulty := map[string]bool{}, map[string]bool{}
+	for _, f := range known {
+		if f.Severity == diag.Error {
+			faulty[f.Object] = true
+			if strings.HasPrefix(f.Code, "CUE") {
+				unevaluated[f.Object] = true
+			}
+		}
+	}
+	var survey *surveyor
+	facts := func(o render.Object) any {
+		if o.GVK.Kind != "NodePool" {
+			return map[string]any{}
+		}
+		if survey == nil {
+			survey = newSurveyor(b, s.options.At)
+		}
+		return survey.about(o).value()
+	}
+	for _, o := range b.Objects {
+		if unevaluated[o.ID()] {
+			continue
+		}
+		in := input{object: o.Value, cluster: map[string]any{"name": b.Cluster, "production": s.settings.cluster.production}}
+		for _, id := range slices.Sorted(maps.Keys(s.chosen)) {
+			r := s.rules[id]
+			if r.broken || r.Kind != o.GVK.Kind {
+				continue
+			}
+			if in.facts == nil && r.reads["facts"] != nil {
+				in.facts = facts(o)
+			}
+			a := r.judge(in)
+			if a.err != nil {
+				if !faulty[o.ID()] {
+					findings = append(findings, diag.Finding{
+						Code: CodeEvaluation, Message: fmt.Sprintf("the rule %s fails: %s", id, firstLine(a.err)), Pos: r.Pos, Object: o.ID(),
+						Help: "declare what the rule reads below object, with defaults for what may be absent, and add a case for such an object",
+					})
+				}
+				continue
+			}
+			for _, hit := range a.hits {
+				findings = append(findings, s.finding(r, o, hit))
+			}
+		}
+	}
+	return append(findings, s.waiverFindings(b)...).Sorted()
+}
+
+// finding words one hit of a rule, or tells that it is waived.
+func (s *Ruleset) finding(r *Rule, o render.Object, h hit) diag.Finding {
+	f := diag.Finding{
+		Severity: s.chosen[r.ID], Code: r.ID, Message: h.message, Help: r.Help,
+		Pos: o.Position(h.path...), Object: o.ID(), Path: render.PathString(h.path),
+	}
+	// A rule may be more or less strict about a case than about others, but what the
+	// settings say about the rule goes for all.
+	if level, ok := severityOf(h.severity); ok && !s.overridden(r.ID) {
+		f.Severity = level
+	}
+	if r.Own {
+		f.Related = []diag.Related{{Pos: r.Pos, Message: "the rule stands here"}}
+	}
+	for i := range s.settings.waivers {
+		w := &s.settings.waivers[i]
+		if w.broken || !w.covers(r.ID, o.ID(), s.cluster) {
+			continue
+		}
+		w.used = true
+		if !w.expired(s.options.At) {
+			f.Severity = diag.Info
+			f.Message += fmt.Sprintf(" (waived until %s by %s: %s)", w.expires.Format(time.DateOnly), w.author, w.reason)
+			f.Help = ""
+			f.Related = []diag.Related{{Pos: w.pos, Message: "the waiver stands here"}}
+			break
+		}
+	}
+	return f
+}
+
+func (s *Ruleset) overridden(id string) bool {
+	_, here := s.settings.cluster.policies.severity[id]
+	_, everywhere := s.settings.severity[id]
+	return here || everywhere
+}
+
+// waiverFindings tells of waivers that have ended or soon will, and of those that waive
+// nothing.
+func (s *Ruleset) waiverFindings(b render.Bundle) diag.List {
+	var out diag.List
+	for _, w := range s.settings.waivers {
+		if w.broken || s.rules[w.rule] == nil || !w.inCluster(s.cluster) {
+			continue
+		}
+		f := diag.Finding{Severity: diag.Warning, Code: CodeWaiver, Pos: w.pos}
+		last := w.expires.Format(time.DateOnly)
+		switch {
+		case w.expired(s.options.At):
+			f.Message = fmt.Sprintf("the waiver of %s for %s expired on %s", w.rule, w.object, last)
+			f.Help = "keep the rule and remove the waiver, or have it renewed by " + w.author
+		case w.used && s.options.At.Add(soon).After(w.expires.AddDate(0, 0, 1)):
+			f.Message = fmt.Sprintf("the waiver of %s for %s ends on %s", w.rule, w.object, last)
+			f.Help = "keep the rule by then, or have it renewed by " + w.author
+		case !w.used && (s.cluster == "" || w.cluster == s.cluster):
+			f.Message = fmt.Sprintf("the waiver of %s for %s waives nothing", w.rule, w.object)
+			f.Help = "remove it"
+		default:
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// value is the facts as CUE gets them.
+func (f Facts) value() any {
+	text, err := json.Marshal(f)
+	var out any
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("policies: facts without a JSON form: %v", err))
+	}
+	return whole(out)
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
