@@ -31,6 +31,11 @@ const (
 	CodeDuplicateObject = "TREE004"
 	// CodeTooLarge marks an object that no API server would store.
 	CodeTooLarge = "TREE005"
+	// CodeUnread marks a file that stands among those that are read, and isn't.
+	CodeUnread = "TREE006"
+
+	// CodeNotCompared marks a file of live objects of which none was of use.
+	CodeNotCompared = "LIVE001"
 
 	// CodeUnknownField marks a field that the kind doesn't have.
 	CodeUnknownField = "SCH001"

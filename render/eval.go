@@ -23,12 +23,14 @@ type evaluator struct {
 	index map[ast.Node]*written
 }
 
-// newEvaluator prepares to evaluate the package that inst was built from.
-func newEvaluator(t *tree, dir string, inst *build.Instance) *evaluator {
-	e := &evaluator{tree: t, dir: dir, index: map[ast.Node]*written{}}
+// newEvaluator prepares to evaluate the package that inst was built from. index
+// holds what was indexed before, of which the package may use some.
+func newEvaluator(t *tree, dir string, inst *build.Instance, index map[ast.Node]*written) *evaluator {
+	e := &evaluator{tree: t, dir: dir, index: index}
 	for _, i := range append([]*build.Instance{inst}, inst.Dependencies()...) {
 		for _, f := range i.Files {
-			if !foreign(f.Filename) {
+			if _, done := index[f]; !done && !foreign(f.Filename) {
+				index[f] = nil
 				e.indexFile(f)
 			}
 		}
@@ -93,7 +95,7 @@ func (e *evaluator) otherFields(v cue.Value) diag.List {
 			continue
 		}
 		if err := fields.Value().Validate(); err != nil {
-			findings = append(findings, e.tree.cueFindings(err, CodeConflict, "")...)
+			findings = append(findings, placed(e.tree.cueFindings(err, CodeConflict, ""), e.placeOf(e.sourceOf(fields.Value())).key)...)
 		}
 		if !regular {
 			continue
@@ -109,6 +111,23 @@ func (e *evaluator) otherFields(v cue.Value) diag.List {
 		}
 	}
 	return findings
+}
+
+// placed gives findings that stand nowhere a place. One that says what another says
+// at a place of its own is left out.
+func placed(l diag.List, at diag.Position) diag.List {
+	var out diag.List
+	for i, f := range l {
+		if !f.Pos.IsValid() {
+			if slices.ContainsFunc(l[i+1:], func(g diag.Finding) bool { return g.Message == f.Message }) ||
+				slices.ContainsFunc(out, func(g diag.Finding) bool { return g.Message == f.Message }) {
+				continue
+			}
+			f.Pos = at
+		}
+		out = append(out, f)
+	}
+	return out
 }
 
 // leafFindings reports the error of a value that has no parts. All its errors

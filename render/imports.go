@@ -21,6 +21,11 @@ func (t *tree) importFindings(dir, name string) diag.List {
 	var findings diag.List
 	type pkg struct{ dir, name string }
 	queue, seen := []pkg{{dir, name}}, map[pkg]bool{}
+	defer func() {
+		slices.Sort(t.files)
+		t.files = slices.Compact(t.files)
+	}()
+	t.files = nil
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
@@ -29,6 +34,11 @@ func (t *tree) importFindings(dir, name string) diag.List {
 		}
 		seen[p] = true
 		for _, f := range t.importsOf(p.dir, p.name) {
+			t.files = append(t.files, f.Filename)
+			if fault, ok := t.notText[f.Filename]; ok {
+				findings = append(findings, fault)
+				continue
+			}
 			for spec := range f.ImportSpecs() {
 				text, err := strconv.Unquote(spec.Path.Value)
 				if err != nil {
@@ -50,9 +60,14 @@ func (t *tree) importFindings(dir, name string) diag.List {
 }
 
 // importsOf parses the imports of a package's files: those in its folder, and those
-// of the same package in the folders above.
-func (t *tree) importsOf(dir, name string) []*ast.File {
-	var files []*ast.File
+// of the same package in the folders above. A file that isn't text may belong to
+// any package.
+func (t *tree) importsOf(dir, name string) (files []*ast.File) {
+	key := [2]string{dir, name}
+	if files, ok := t.imports[key]; ok {
+		return files
+	}
+	defer func() { t.imports[key] = files }()
 	for at := dir; ; at = path.Dir(at) {
 		entries, err := t.ReadDir(at)
 		if err != nil {
@@ -65,6 +80,11 @@ func (t *tree) importsOf(dir, name string) []*ast.File {
 			file := path.Join(at, e.Name())
 			text, err := fs.ReadFile(t, file)
 			if err != nil {
+				continue
+			}
+			if fault, ok := textFault(file, text, CodeSyntax); ok && at == dir {
+				t.notText[file] = fault
+				files = append(files, &ast.File{Filename: file})
 				continue
 			}
 			// A file with an error is reported by the loader.

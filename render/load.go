@@ -95,19 +95,35 @@ func clusterDir(fsys fs.FS, cluster string) (dir, name string, _ diag.List) {
 	return path.Join(clustersDir, cluster), cluster, nil
 }
 
-// loadPackage evaluates the package in folder dir. Without an error among the
-// findings the value can be looked into, though parts of it may be erroneous.
-func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Instance, diag.List) {
-	name, findings := t.packageName(dir)
-	if findings != nil {
-		return cue.Value{}, nil, findings
-	}
-	return t.loadNamed(ctx, dir, name)
+// FindCluster returns the name of the cluster that is meant by a name, which may be
+// left out if there is only one, or why there is none.
+func FindCluster(fsys fs.FS, cluster string) (string, diag.List) {
+	_, name, findings := clusterDir(fsys, cluster)
+	return name, findings
 }
 
-// loadNamed evaluates the package called name in folder dir, as loadPackage does.
-func (t *tree) loadNamed(ctx *cue.Context, dir, name string) (cue.Value, *build.Instance, diag.List) {
-	instances := load.Instances([]string{"./" + dir + ":" + name}, &load.Config{
+// Place is where a finding about the evaluation of a whole cluster stands: the file of
+// its package if there is one alone, or else the folder; for a tree that is a single
+// cluster's, the first file of its root.
+func Place(fsys fs.FS, cluster string) diag.Position {
+	dir, _, findings := clusterDir(fsys, cluster)
+	if findings != nil {
+		return diag.Position{File: clustersDir}
+	}
+	entries, err := fs.ReadDir(fsys, dir)
+	if err != nil {
+		return diag.Position{File: dir}
+	}
+	files := slices.DeleteFunc(slices.Clone(entries), func(e fs.DirEntry) bool { return !isCUE(e) })
+	if len(files) == 1 || dir == "." && len(files) > 0 {
+		return diag.Position{File: path.Join(dir, files[0].Name())}
+	}
+	return diag.Position{File: dir}
+}
+
+// instances parses packages, each named as in ./dir:name, and what they import.
+func (t *tree) instances(packages ...string) []*build.Instance {
+	return load.Instances(packages, &load.Config{
 		FS:       t,
 		Dir:      "/",
 		Registry: mountRegistry{t},
@@ -120,14 +136,28 @@ func (t *tree) loadNamed(ctx *cue.Context, dir, name string) (cue.Value, *build.
 			return f, err
 		},
 	})
-	inst := instances[0]
+}
+
+// loadPackage evaluates the package in folder dir. Without an error among the
+// findings the value can be looked into, though parts of it may be erroneous.
+func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Instance, diag.List) {
+	name, findings := t.packageName(dir)
+	if findings != nil {
+		return cue.Value{}, nil, findings
+	}
+	return t.loadNamed(ctx, dir, name)
+}
+
+// loadNamed evaluates the package called name in folder dir, as loadPackage does.
+func (t *tree) loadNamed(ctx *cue.Context, dir, name string) (cue.Value, *build.Instance, diag.List) {
+	inst := t.instances("./" + dir + ":" + name)[0]
 	if len(t.refused) > 0 {
 		return cue.Value{}, nil, t.refused
 	}
 	if findings := t.importFindings(dir, name); len(findings) > 0 {
 		// What the loader says about other things than imports holds beside them.
 		for _, f := range t.loadFindings(inst.Err) {
-			if f.Code != CodeImport {
+			if _, notText := t.notText[f.Pos.File]; f.Code != CodeImport && !notText {
 				findings = append(findings, f)
 			}
 		}
@@ -194,6 +224,7 @@ func (t *tree) clauses(dir string) (first map[string]string, unnamed string, _ d
 		return nil, "", diag.List{{Code: CodeTree, Message: err.Error(), Pos: diag.Position{File: dir}}}
 	}
 	first = map[string]string{}
+	var notText diag.List
 	for _, e := range entries {
 		if !isCUE(e) {
 			continue
@@ -201,6 +232,10 @@ func (t *tree) clauses(dir string) (first map[string]string, unnamed string, _ d
 		file := path.Join(dir, e.Name())
 		text, err := fs.ReadFile(t, file)
 		if err != nil {
+			continue
+		}
+		if f, ok := textFault(file, text, CodeSyntax); ok {
+			notText = append(notText, f)
 			continue
 		}
 		f, err := parser.ParseFile(file, text, parser.PackageClauseOnly)
@@ -213,6 +248,9 @@ func (t *tree) clauses(dir string) (first map[string]string, unnamed string, _ d
 		} else if first[name] == "" {
 			first[name] = file
 		}
+	}
+	if len(first) == 0 && notText != nil {
+		return nil, "", notText
 	}
 	return first, unnamed, nil
 }

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 
 	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas"
@@ -51,7 +52,7 @@ func LoadPackage(fsys fs.FS, dir, name string) (*Package, diag.List) {
 	if findings.HasErrors() {
 		return nil, findings.Sorted()
 	}
-	return &Package{Value: v, eval: newEvaluator(t, dir, inst)}, findings
+	return &Package{Value: v, eval: newEvaluator(t, dir, inst, map[ast.Node]*written{})}, findings
 }
 
 // onlySettings reports whether all CUE at the root is settings.

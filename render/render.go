@@ -3,7 +3,6 @@ package render
 import (
 	"fmt"
 	"io/fs"
-	"path"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas"
@@ -25,37 +24,38 @@ func Check(fsys fs.FS, cluster string, j *admission.Judge) (Bundle, diag.List) {
 }
 
 // renderWith is Render with the schemas' files as an argument.
-func renderWith(definitions, fsys fs.FS, cluster string) (bundle Bundle, findings diag.List) {
+func renderWith(definitions, fsys fs.FS, cluster string) (Bundle, diag.List) {
+	return (&session{definitions: definitions, fsys: fsys}).render(cluster)
+}
+
+func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 	defer func() {
 		// CUE's evaluator panics where it finds its own invariants broken. That is no
 		// reason for a command, or a controller, to end.
 		if r := recover(); r != nil {
+			s.forget()
 			bundle, findings = Bundle{Cluster: cluster}, diag.List{{
 				Code: CodeEvaluator, Message: oneLine(fmt.Sprintf("the evaluator failed: %v", r)),
-				Pos:  diag.Position{File: path.Join(clustersDir, cluster)},
+				Pos:  Place(s.fsys, cluster),
 				Help: "find the part that it fails on by taking parts of the tree away, and report it to CUE",
 			}}
 		}
 	}()
-	dir, name, findings := clusterDir(fsys, cluster)
+	dir, name, findings := clusterDir(s.fsys, cluster)
 	if findings != nil {
 		return Bundle{Cluster: cluster}, findings
 	}
 	bundle = Bundle{Cluster: name}
-	t := newTree(fsys)
-	if findings := t.mountModules(definitions); findings != nil {
-		return bundle, findings.Sorted()
-	}
-	v, inst, findings := t.loadPackage(newContext(), dir)
+	e, v, findings := s.load(dir)
 	if findings.HasErrors() {
 		return bundle, findings.Sorted()
 	}
-	objects, more := newEvaluator(t, dir, inst).objects(v)
+	objects, more := e.objects(v)
 	findings = append(findings, more...)
 	sortObjects(objects)
 	bundle.Objects = objects
 
-	c, err := newChecker(definitions)
+	c, err := s.schemas()
 	if err != nil {
 		return bundle, append(findings, brokenSchemas(err))
 	}

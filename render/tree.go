@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"cuelang.org/go/cue/ast"
+
 	"github.com/coppice-dev/coppice/internal/diag"
 )
 
@@ -52,6 +54,13 @@ type tree struct {
 	// module is the path of the tree's own module, without its major version.
 	module string
 
+	// imports holds what importsOf found by folder and name of a package, notText the
+	// faults of files that can't be CUE, and files those that the last package
+	// consists of, with what it imports.
+	imports map[[2]string][]*ast.File
+	notText map[string]diag.Finding
+	files   []string
+
 	mu      sync.Mutex
 	read    int64
 	checked map[string]error
@@ -59,7 +68,10 @@ type tree struct {
 }
 
 func newTree(base fs.FS) *tree {
-	return &tree{base: base, replaced: map[string][]byte{}, submodules: submodules(base), checked: map[string]error{}}
+	return &tree{
+		base: base, replaced: map[string][]byte{}, submodules: submodules(base), checked: map[string]error{},
+		imports: map[[2]string][]*ast.File{}, notText: map[string]diag.Finding{},
+	}
 }
 
 // hidden reports whether the loader may not see name at all: vendored modules

@@ -64,7 +64,8 @@ func ValidateChange(b Bundle, j *admission.Judge, live Live) diag.List {
 		})
 	}
 	for i, o := range b.Objects {
-		if known(o) {
+		// Of an object that couldn't be read there is nothing to judge.
+		if known(o) && !o.broken[""] {
 			next <- i
 		}
 	}

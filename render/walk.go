@@ -270,7 +270,9 @@ func (w *walker) remaining(value any, err error) {
 				f.Code = CodeIncomplete
 			}
 			if at := w.object.KeyPosition(path...); at.IsValid() && !contains(f, at) {
-				f.Related = append([]diag.Related{{Pos: f.Pos, Message: "by this definition"}}, f.Related...)
+				if f.Pos.IsValid() {
+					f.Related = append([]diag.Related{{Pos: f.Pos, Message: "by this definition"}}, f.Related...)
+				}
 				f.Pos = at
 			}
 			w.findings = append(w.findings, f)

@@ -26,6 +26,9 @@ const maxDepth = 64
 // readYAML reads the objects of a manifest, which may hold several documents
 // and Lists. A document that can't be read doesn't hide the others.
 func readYAML(file string, text []byte) ([]Object, diag.List) {
+	if f, ok := textFault(file, text, CodeYAML); ok && f.Pos.Line == 0 {
+		return nil, diag.List{f}
+	}
 	r := &yamlReader{file: file, lines: bytes.Split(text, []byte("\n"))}
 	for _, doc := range splitDocuments(r.lines) {
 		r.document(doc)
@@ -66,6 +69,11 @@ var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
 func (r *yamlReader) document(doc lineRange) {
 	r.offset, r.cut = doc.from, false
+	if f, ok := textFault(r.file, bytes.Join(r.lines[doc.from:doc.to], []byte("\n")), CodeYAML); ok {
+		f.Pos.Line += doc.from
+		r.findings = append(r.findings, f)
+		return
+	}
 	var root yaml.Node
 	if err := yaml.Unmarshal(bytes.Join(r.lines[doc.from:doc.to], []byte("\n")), &root); err != nil {
 		line, message := doc.from+1, err.Error()
@@ -75,10 +83,15 @@ func (r *yamlReader) document(doc lineRange) {
 				line = min(doc.from+n, len(r.lines))
 			}
 		}
+		help := "correct the YAML; nothing of this document was checked"
+		indent := indentOf(r.lines[line-1])
+		if bytes.HasPrefix(r.lines[line-1][indent:], []byte("\t")) {
+			message, help = "the line is indented with a tab, which YAML doesn't allow", "indent with spaces; nothing of this document was checked"
+		}
 		r.findings = append(r.findings, diag.Finding{
 			Code: CodeYAML, Message: message,
-			Pos:  diag.Position{File: r.file, Line: line, Col: 1 + indentOf(r.lines[line-1])},
-			Help: "correct the YAML; nothing of this document was checked",
+			Pos:  diag.Position{File: r.file, Line: line, Col: 1 + indent},
+			Help: help,
 		})
 		return
 	}

@@ -44,6 +44,7 @@ type controllerOptions struct {
 	clusterCIDR     string
 	region          string
 
+	evaluation     limits
 	batch          provision.Batch
 	limits         map[string]string
 	timeouts       lifecycle.Timeouts
@@ -114,6 +115,8 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.Float32Var(&o.qps, "kube-client-qps", 200, "requests per second to the API server [KUBE_CLIENT_QPS]")
 	f.IntVar(&o.burst, "kube-client-burst", 300, "requests to the API server in a burst [KUBE_CLIENT_BURST]")
 	f.Float64Var(&o.memoryOverhead, "vm-memory-overhead-percent", 0.075, "share of an instance's memory that the hypervisor and kernel take, until a node of its type has been seen [VM_MEMORY_OVERHEAD_PERCENT]")
+	f.DurationVar(&o.evaluation.time, "eval-time", 0, evalTimeUsage+" [EVAL_TIME]")
+	f.Int64Var(&o.evaluation.memory, "eval-memory", 0, evalMemoryUsage+" [EVAL_MEMORY]")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error [LOG_LEVEL]")
 	f.IntVar(&o.reservedENIs, "reserved-enis", 0, "network interfaces that pods get no addresses from [RESERVED_ENIS]")
 	f.BoolVar(&o.disableDryRun, "disable-dry-run", false, "don't check permissions by dry runs before a NodeClass is ready [DISABLE_DRY_RUN]")
@@ -166,7 +169,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
-	evaluate, err := isolate.NewEvaluator(isolate.Options{})
+	evaluate, err := isolate.NewEvaluator(o.evaluation.options())
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/coppice-dev/coppice/internal/isolate"
 )
 
 func TestMain(m *testing.M) {
+	// Trees are evaluated by a child, which is this program under its own name.
+	if code, ok := isolate.Serve(os.Args[1:], os.Stdin, os.Stdout); ok {
+		os.Exit(code)
+	}
 	testscript.Main(m, map[string]func(){
 		"coppice": func() {
 			os.Exit(Main(os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))

@@ -3,7 +3,6 @@ package cli
 import (
 	"io"
 	"os"
-	"runtime/debug"
 )
 
 // Streams are what a command reads and writes instead of the process's own.
@@ -36,16 +35,6 @@ func (e *ExitError) Error() string {
 }
 
 func (e *ExitError) Unwrap() error { return e.Err }
-
-// collectLater lets garbage grow to twice what is in use before it is collected.
-// A command that evaluates a tree and ends has no use for the memory, and a third of
-// its time would go into collecting (1,000 NodePools: 250 MiB and 3.5 s of work
-// become 340 MiB and 2.2 s). Who sets GOGC decides.
-func collectLater() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(200)
-	}
-}
 
 // color reports whether to print ANSI colours: on a terminal, unless the user
 // said otherwise (no-color.org).

@@ -3,18 +3,23 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/isolate"
 	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/admission"
@@ -23,6 +28,7 @@ import (
 type vetOptions struct {
 	args                     []string
 	cluster, output, against string
+	limits                   limits
 }
 
 func newVetCommand(s Streams) *cobra.Command {
@@ -34,9 +40,12 @@ func newVetCommand(s Streams) *cobra.Command {
 schemas, and what an API server would say by the CRDs' schemas and rules.
 
 DIR is the root of a tree of CUE, of which all clusters are checked, or a folder
-of YAML. FILE is a YAML or JSON manifest, - for standard input. All findings are
-printed, to stdout. The exit code is 3 if one of them is an error.`,
+of YAML. FILE is a YAML or JSON manifest, - for standard input. A folder or a CUE
+file inside of a tree stands for the cluster that it belongs to, or for the whole
+tree if it is shared. All findings are printed, to stdout. The exit code is 3 if
+one of them is an error.`,
 		Example: `  coppice vet .
+  coppice vet clusters/prod-eu/pools.cue
   coppice vet . --cluster prod-eu -o github
   coppice vet nodepool.yaml --against <(kubectl get nodepool general -o yaml)`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -53,28 +62,39 @@ printed, to stdout. The exit code is 3 if one of them is an error.`,
 	cmd.Flags().StringVar(&o.cluster, "cluster", "", "check this cluster alone, the `name` of a folder of clusters/")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text, json, sarif, junit, github or markdown")
 	cmd.Flags().StringVar(&o.against, "against", "", "a manifest of live objects: judge objects of the same name as changes of those in `FILE`")
+	o.limits.flags(cmd.Flags())
 	return cmd
 }
 
 func runVet(s Streams, o vetOptions) error {
-	collectLater()
 	if !slices.Contains(outputs(), o.output) {
 		return usagef("output %q: give one of %s", o.output, strings.Join(outputs(), ", "))
 	}
-	judge, err := admission.New(schemas.CRDs())
-	if err != nil {
-		return &ExitError{Code: ExitFailed, Err: err}
+	v := &vetter{
+		streams: s, options: o, texts: map[string][]byte{},
+		judge: sync.OnceValues(func() (*admission.Judge, error) { return admission.New(schemas.CRDs()) }),
 	}
-	v := &vetter{streams: s, judge: judge, texts: map[string][]byte{}}
 	if o.against != "" {
 		if err := v.readLive(o.against); err != nil {
 			return err
 		}
 	}
 	for _, arg := range o.args {
-		if err := v.argument(arg, o.cluster); err != nil {
+		if err := v.argument(arg); err != nil {
 			return err
 		}
+	}
+	for _, part := range v.parts {
+		if err := v.vetPart(part); err != nil {
+			return err
+		}
+	}
+	if o.against != "" && v.objects > 0 && v.compared.Load() == 0 {
+		v.findings = append(v.findings, diag.Finding{
+			Severity: diag.Warning, Code: render.CodeNotCompared, Pos: diag.Position{File: slashed(o.against)},
+			Message: "nothing was compared: no object of this file has the kind and name of one that was checked",
+			Help:    "give what the cluster has of the objects that are checked",
+		})
 	}
 	found := v.findings.Sorted()
 	// People are told once what is wrong with a definition that many objects share;
@@ -98,12 +118,25 @@ func outputs() []string {
 // vetter collects the findings of all arguments.
 type vetter struct {
 	streams  Streams
-	judge    *admission.Judge
+	options  vetOptions
+	judge    func() (*admission.Judge, error)
 	live     render.Live
+	compared atomic.Int64
 	findings diag.List
 	objects  int
-	trees    []localTree
-	texts    map[string][]byte
+	// parts are the trees of CUE to check, in the order in which they were named.
+	parts []*part
+	texts map[string][]byte
+}
+
+// part is what the arguments name of one tree.
+type part struct {
+	tree localTree
+	// all says that all clusters are meant, clusters which ones otherwise.
+	all      bool
+	clusters []string
+	// folders and files are what was named, as paths in the tree.
+	folders, files []string
 }
 
 // readLive reads the objects to judge changes against.
@@ -115,11 +148,15 @@ func (v *vetter) readLive(file string) error {
 	bundle, findings := render.Manifest(file, text)
 	for _, f := range findings {
 		if f.Code == render.CodeYAML {
-			return &ExitError{Code: ExitUsage, Err: fmt.Errorf("read %s: %s: %s", file, f.Pos, f.Message)}
+			return usagef("read %s: %s: %s", file, f.Pos, f.Message)
 		}
+	}
+	if len(bundle.Objects) == 0 {
+		return usagef("%s holds no object to compare with; give what 'kubectl get -o yaml' prints", file)
 	}
 	v.live = func(o render.Object) map[string]any {
 		if l, ok := bundle.Find(o.GVK.Kind, o.Name); ok {
+			v.compared.Add(1)
 			return l.Value
 		}
 		return nil
@@ -127,7 +164,7 @@ func (v *vetter) readLive(file string) error {
 	return nil
 }
 
-func (v *vetter) argument(arg, cluster string) error {
+func (v *vetter) argument(arg string) error {
 	if arg != "-" {
 		info, err := os.Stat(arg)
 		switch {
@@ -137,11 +174,14 @@ func (v *vetter) argument(arg, cluster string) error {
 			return &ExitError{Code: ExitFailed, Err: err}
 		}
 		if info.IsDir() {
-			return v.folder(arg, cluster)
+			return v.folder(arg)
 		}
 		if path.Ext(arg) == ".cue" {
-			return usagef("%s: CUE is checked as a tree; name its root folder", arg)
+			return v.addPart(filepath.Dir(arg), filepath.Base(arg))
 		}
+	}
+	if v.options.cluster != "" {
+		return usagef("%s is a manifest, which belongs to no cluster: leave --cluster out", arg)
 	}
 	text, err := v.read(arg)
 	if err != nil {
@@ -150,8 +190,7 @@ func (v *vetter) argument(arg, cluster string) error {
 	if arg == "-" && len(bytes.TrimSpace(text)) == 0 {
 		return usagef("there is nothing on standard input to check")
 	}
-	v.manifest(cmp.Or(strings.TrimPrefix(slashed(arg), "-"), "stdin"), text)
-	return nil
+	return v.manifest(cmp.Or(strings.TrimPrefix(slashed(arg), "-"), "stdin"), text)
 }
 
 func (v *vetter) read(file string) ([]byte, error) {
@@ -162,70 +201,144 @@ func (v *vetter) read(file string) ([]byte, error) {
 	} else {
 		text, err = os.ReadFile(file)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, usagef("there is no file %s", file)
+	case err != nil:
 		return nil, &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", file, err)}
 	}
 	return text, nil
 }
 
-func (v *vetter) manifest(name string, text []byte) {
+func (v *vetter) manifest(name string, text []byte) error {
 	v.texts[name] = text
 	bundle, findings := render.Manifest(name, text)
-	v.add(bundle, findings)
+	return v.add(bundle, findings, localTree{})
 }
 
-func (v *vetter) add(bundle render.Bundle, findings diag.List) {
+// add judges what was rendered, and keeps what was found with the tree's paths.
+func (v *vetter) add(bundle render.Bundle, findings diag.List, tree localTree) error {
+	judge, err := v.judge()
+	if err != nil {
+		return &ExitError{Code: ExitFailed, Err: err}
+	}
 	v.objects += len(bundle.Objects)
 	for _, f := range findings {
 		if f.Code == render.CodeUnknownKind {
 			v.objects--
 		}
 	}
-	v.findings = append(v.findings, render.Merge(findings, render.ValidateChange(bundle, v.judge, v.live))...)
+	all := render.Merge(findings, render.ValidateChange(bundle, judge, v.live))
+	v.findings = append(v.findings, tree.located(all)...)
+	return nil
 }
 
-// folder vets a tree of CUE or, if it has none, the manifests in a folder.
-func (v *vetter) folder(dir, cluster string) error {
+// folder takes a tree of CUE, a part of one or, if it holds no CUE, the manifests in
+// a folder.
+func (v *vetter) folder(dir string) error {
 	tree, err := openTree(dir)
 	if err != nil {
 		return err
+	}
+	_, below, err := rootOf(dir)
+	if err != nil {
+		return &ExitError{Code: ExitFailed, Err: err}
 	}
 	clusters, err := render.Clusters(tree.fs)
 	if err != nil {
 		return &ExitError{Code: ExitFailed, Err: err}
 	}
-	if cluster != "" || len(clusters) == 0 {
-		files := filesBelow(tree.fs, ".yaml", ".yml", ".json")
-		if cluster == "" && len(files) > 0 {
-			// Passing over CUE would let a wrong path pass for a clean tree.
-			if cue := filesBelow(tree.fs, ".cue"); len(cue) > 0 {
-				return usagef("%s is no tree of CUE but has some below it, as %s: name the root of each tree", dir, path.Dir(tree.prefix+cue[0]))
-			}
-			for _, file := range files {
-				text, err := fs.ReadFile(tree.fs, file)
-				if err != nil {
-					return &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", file, err)}
-				}
-				v.manifest(tree.prefix+file, text)
-			}
-			return nil
-		}
-		clusters = []string{cluster}
+	files, _ := filesBelow(tree.fs, ".cue")
+	manifests, links := filesBelow(tree.fs, ".yaml", ".yml", ".json")
+	switch {
+	case len(clusters) > 0, below != "." && len(files) > 0, len(manifests)+len(links) == 0:
+		return v.addPart(dir, "")
+	case len(files) > 0:
+		// Passing over CUE would let a wrong path pass for a clean tree.
+		return usagef("%s is no tree of CUE but has some below it, as %s: name the root of each tree", dir, path.Dir(tree.prefix+files[0]))
+	case v.options.cluster != "":
+		return usagef("%s is a folder of manifests, which belong to no cluster: leave --cluster out", dir)
 	}
-	v.trees = append(v.trees, tree)
-	for _, name := range clusters {
-		bundle, findings := render.Render(tree.fs, name)
-		before := len(v.findings)
-		v.add(bundle, findings)
-		copy(v.findings[before:], tree.located(v.findings[before:]))
+	for _, file := range manifests {
+		text, err := fs.ReadFile(tree.fs, file)
+		if err != nil {
+			return &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", file, err)}
+		}
+		if err := v.manifest(tree.prefix+file, text); err != nil {
+			return err
+		}
+	}
+	for _, link := range links {
+		v.findings = append(v.findings, unread(tree.prefix+link, "is a symbolic link, which is never followed", "name the file that it leads to"))
 	}
 	return nil
 }
 
+// addPart notes that a folder, or a file in it, is to be checked.
+func (v *vetter) addPart(dir, file string) error {
+	tree, cluster, err := treeAround(dir, v.options.cluster)
+	if err != nil {
+		return err
+	}
+	if err := tree.mustHave(cluster, false); err != nil {
+		return err
+	}
+	_, below, err := rootOf(dir)
+	if err != nil {
+		return &ExitError{Code: ExitFailed, Err: err}
+	}
+	i := slices.IndexFunc(v.parts, func(p *part) bool { return p.tree.prefix == tree.prefix })
+	if i < 0 {
+		i = len(v.parts)
+		v.parts = append(v.parts, &part{tree: tree})
+	}
+	p := v.parts[i]
+	switch {
+	case cluster == "":
+		p.all = true
+	case !slices.Contains(p.clusters, cluster):
+		p.clusters = append(p.clusters, cluster)
+	}
+	if file == "" {
+		p.folders = append(p.folders, below)
+	} else {
+		p.files = append(p.files, path.Join(below, file))
+	}
+	return nil
+}
+
+// vetPart checks what was named of a tree.
+func (v *vetter) vetPart(p *part) error {
+	clusters := p.clusters
+	if p.all {
+		all, err := render.Clusters(p.tree.fs)
+		if err != nil {
+			return &ExitError{Code: ExitFailed, Err: err}
+		}
+		if clusters = all; len(all) == 0 {
+			clusters = []string{""}
+		}
+	}
+	// Compiling the CRDs goes on while the tree is evaluated.
+	go v.judge()
+	reader := &reading{tree: p.tree.fs, read: map[string]bool{}}
+	var failed error
+	err := isolate.Each(context.Background(), p.tree.fs, clusters, v.options.limits.options(), func(r render.Result) {
+		reader.note(r)
+		if err := v.add(r.Bundle, r.Findings, p.tree); err != nil && failed == nil {
+			failed = err
+		}
+	})
+	if err != nil {
+		return &ExitError{Code: ExitFailed, Err: err}
+	}
+	v.findings = append(v.findings, p.tree.located(reader.unread(p))...)
+	return failed
+}
+
 // filesBelow lists the files below a folder whose names end in one of the
-// extensions, in order.
-func filesBelow(fsys fs.FS, extensions ...string) []string {
-	var files []string
+// extensions, in order, and the symbolic links of such names.
+func filesBelow(fsys fs.FS, extensions ...string) (files, links []string) {
 	// A folder that can't be read has nothing for us; what is named on the command
 	// line was found to exist before.
 	_ = fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -235,23 +348,31 @@ func filesBelow(fsys fs.FS, extensions ...string) []string {
 		if d.IsDir() && name != "." && strings.HasPrefix(d.Name(), ".") {
 			return fs.SkipDir
 		}
-		if d.Type().IsRegular() && slices.Contains(extensions, path.Ext(name)) {
+		switch {
+		case !slices.Contains(extensions, path.Ext(name)):
+		case d.Type().IsRegular():
 			files = append(files, name)
+		case d.Type()&fs.ModeSymlink != 0:
+			links = append(links, name)
 		}
 		return nil
 	})
-	return files
+	return files, links
 }
 
+// source returns the text of a file that findings refer to. It is read once: there
+// may be thousands of them.
 func (v *vetter) source(name string) []byte {
 	if text, ok := v.texts[name]; ok {
 		return text
 	}
-	for _, t := range v.trees {
-		if text := t.source(name); text != nil {
+	for _, p := range v.parts {
+		if text := p.tree.source(name); text != nil {
+			v.texts[name] = text
 			return text
 		}
 	}
+	v.texts[name] = nil
 	return nil
 }
 

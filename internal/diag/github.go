@@ -13,7 +13,7 @@ func WriteGitHub(w io.Writer, l List) error {
 		level := map[Severity]string{Error: "error", Warning: "warning", Info: "notice"}[f.Severity]
 		props := []string{}
 		if f.Pos.IsValid() {
-			props = append(props, "file="+escapeProperty(f.Pos.File))
+			props = append(props, "file="+clean(escapeProperty(f.Pos.File)))
 			if f.Pos.Line > 0 {
 				props = append(props, fmt.Sprintf("line=%d", f.Pos.Line))
 			}

@@ -60,9 +60,9 @@ func WriteJUnit(w io.Writer, l List) error {
 			Classname: strings.ReplaceAll(name, "/", "."),
 			File:      f.Pos.File, Line: f.Pos.Line,
 		}
-		detail := f.Pos.String() + ": " + clean(sentence(f))
+		detail := clean(f.Pos.String()) + ": " + clean(sentence(f))
 		for _, r := range f.Related {
-			detail += fmt.Sprintf("\n%s: %s", r.Pos, clean(r.Message))
+			detail += fmt.Sprintf("\n%s: %s", clean(r.Pos.String()), clean(r.Message))
 		}
 		if f.Severity == Error {
 			c.Failure = &junitFailure{Message: clean(f.Message), Type: f.Code, Text: detail}

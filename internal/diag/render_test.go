@@ -153,3 +153,58 @@ func TestSortedIsStable(t *testing.T) {
 		t.Errorf("the order of the input shows (-want +got):\n%s", d)
 	}
 }
+
+// TestLongLines prints findings of one long line: what is shown of it doesn't grow with
+// the line, and stays around the caret.
+func TestLongLines(t *testing.T) {
+	item := `{"größe": "a"}, `
+	line := "[" + strings.Repeat(item, 5000) + `"end"]`
+	var l List
+	for i := range 300 {
+		l = append(l, Finding{Code: "SCH001", Message: "no", Pos: Position{"a.json", 1, 2 + i*len(item)}})
+	}
+	l = append(l, Finding{Code: "SCH001", Message: "no", Pos: Position{"a.json", 1, len(line) - 5}})
+	var out bytes.Buffer
+	if err := WriteText(&out, l, TextOptions{Sources: func(string) []byte { return []byte(line + "\nshort") }}); err != nil {
+		t.Fatal(err)
+	}
+	if n := out.Len() / len(l); n > 1000 {
+		t.Errorf("%d bytes for a finding", n)
+	}
+	lines := strings.Split(out.String(), "\n")
+	for i, text := range lines {
+		if j := strings.IndexByte(text, '^'); strings.HasPrefix(text, "  | ") && j >= 0 {
+			above := []rune(lines[i-1])
+			if len(above) > 180 {
+				t.Fatalf("line of %d characters: %s", len(above), lines[i-1])
+			}
+			if got := string(above[j]); got != "{" && got != `"` {
+				t.Fatalf("the caret is below %q:\n%s\n%s", got, lines[i-1], text)
+			}
+		}
+	}
+	if !strings.Contains(out.String(), `…`) || !strings.Contains(out.String(), `"end"]`+"\n") {
+		t.Errorf("the cut isn't shown:\n%s", lines[len(lines)-6])
+	}
+}
+
+// TestNameWithNewline prints a finding about a file whose name could pass for lines of
+// the output.
+func TestNameWithNewline(t *testing.T) {
+	at := Position{"a\nerror[SCH001]: forged\x1b[2J.cue", 1, 1}
+	l := List{{Code: "SCH001", Message: "no", Pos: at, Related: []Related{{at, "here"}}}}
+	for name, write := range map[string]func(io.Writer, List) error{
+		"text":     func(w io.Writer, l List) error { return WriteText(w, l, TextOptions{}) },
+		"github":   WriteGitHub,
+		"markdown": WriteMarkdown,
+		"junit":    WriteJUnit,
+	} {
+		var out bytes.Buffer
+		if err := write(&out, l); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "a\nerror") || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("%s:\n%s", name, out.String())
+		}
+	}
+}

@@ -68,8 +68,9 @@ type (
 
 // WriteSARIF prints findings as a SARIF 2.1.0 log of one run of the tool
 // "coppice" in the given version. Columns count characters, as SARIF's consumers
-// expect; src is asked for the lines to count in.
-func WriteSARIF(w io.Writer, l List, version string, src Sources) error {
+// expect; sources is asked for the lines to count in.
+func WriteSARIF(w io.Writer, l List, version string, sources Sources) error {
+	src := &lines{sources: sources}
 	rules := []sarifRule{}
 	for _, f := range l {
 		if !slices.Contains(rules, sarifRule{f.Code}) {
@@ -115,7 +116,7 @@ func WriteSARIF(w io.Writer, l List, version string, src Sources) error {
 	})
 }
 
-func (s Sources) physical(p Position) *sarifPhysical {
+func (s *lines) physical(p Position) *sarifPhysical {
 	if !p.IsValid() {
 		return nil
 	}

@@ -13,24 +13,27 @@ import (
 // file that it doesn't have.
 type Sources func(file string) []byte
 
+// lines gives the lines of files, of which it keeps the last: findings come sorted
+// by file, and there may be thousands in one.
+type lines struct {
+	sources Sources
+	file    string
+	split   [][]byte
+}
+
 // line returns line n of file, counting from 1, without its end.
-func (s Sources) line(file string, n int) (string, bool) {
-	if s == nil || n < 1 {
+func (l *lines) line(file string, n int) (string, bool) {
+	if l.sources == nil || n < 1 {
 		return "", false
 	}
-	text := s(file)
-	for range n - 1 {
-		_, rest, ok := bytes.Cut(text, []byte("\n"))
-		if !ok {
-			return "", false
-		}
-		text = rest
+	if l.split == nil || l.file != file {
+		l.file, l.split = file, bytes.Split(l.sources(file), []byte("\n"))
 	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	if len(line) == 0 && len(text) == 0 {
+	// What follows the last line's end is no line.
+	if n > len(l.split) || n == len(l.split) && len(l.split[n-1]) == 0 {
 		return "", false
 	}
-	return strings.TrimRight(string(line), "\r"), true
+	return strings.TrimRight(string(l.split[n-1]), "\r"), true
 }
 
 // TextOptions say how findings are printed for a terminal or a log.
@@ -52,6 +55,7 @@ type TextOptions struct {
 //	   = help: did you mean weight?
 func WriteText(w io.Writer, l List, o TextOptions) error {
 	p := &printer{w: w}
+	src := &lines{sources: o.Sources}
 	paint := func(code, text string) string {
 		if !o.Color {
 			return text
@@ -61,15 +65,15 @@ func WriteText(w io.Writer, l List, o TextOptions) error {
 	for _, f := range l {
 		color := map[Severity]string{Error: "1;31", Warning: "1;33", Info: "1;36"}[f.Severity]
 		if f.Pos.IsValid() {
-			p.printf("%s: ", paint("1", f.Pos.String()))
+			p.printf("%s: ", paint("1", clean(f.Pos.String())))
 		}
 		p.printf("%s: %s\n", paint(color, fmt.Sprintf("%s[%s]", f.Severity, f.Code)), paint("1", clean(f.Message)))
-		margin := p.excerpt(o.Sources, f.Pos, func(caret string) string { return paint(color, caret) })
+		margin := p.excerpt(src, f.Pos, func(caret string) string { return paint(color, caret) })
 		if about := strings.TrimSpace(f.Object + " " + f.Path); about != "" {
 			p.printf("%s = %s\n", margin, clean(about))
 		}
 		for _, r := range f.Related {
-			p.printf("%s = %s: %s\n", margin, r.Pos, clean(r.Message))
+			p.printf("%s = %s: %s\n", margin, clean(r.Pos.String()), clean(r.Message))
 		}
 		if f.Help != "" {
 			p.printf("%s = %s %s\n", margin, paint("1;36", "help:"), clean(f.Help))
@@ -108,24 +112,60 @@ func (p *printer) printf(format string, args ...any) {
 }
 
 // excerpt prints the line that pos stands in, with a caret, and returns the
-// margin for what follows.
-func (p *printer) excerpt(src Sources, pos Position, paint func(string) string) string {
+// margin for what follows. Of a long line it prints what is around the caret.
+func (p *printer) excerpt(src *lines, pos Position, paint func(string) string) string {
 	line, ok := src.line(pos.File, pos.Line)
 	if !ok {
 		return " "
 	}
 	number := fmt.Sprint(pos.Line)
 	margin := strings.Repeat(" ", len(number))
-	p.printf("%s |\n%s | %s\n", margin, number, clean(expandTabs(line)))
-	if pos.Col >= 1 && pos.Col <= len(line)+1 {
-		before := expandTabs(line[:pos.Col-1])
-		p.printf("%s | %s%s\n", margin, strings.Repeat(" ", utf8.RuneCountInString(before)), paint(carets(line[pos.Col-1:])))
+	shown, before, marked := window(line, pos.Col)
+	p.printf("%s |\n%s | %s\n", margin, number, shown)
+	if marked > 0 {
+		p.printf("%s | %s%s\n", margin, strings.Repeat(" ", before), paint(strings.Repeat("^", marked)))
 	}
 	return margin
 }
 
-// carets marks the word that a finding points to: a quoted string, a name or number.
-func carets(rest string) string {
+// maxShown is how many characters of a line are shown. Lines that people write are
+// shorter; a generated one may hold a whole file, and a finding for each of its fields.
+const maxShown = 160
+
+// window returns what to show of a line, how many characters of it come before byte
+// col, and how many from there on are to be marked: none if col isn't in the line.
+func window(line string, col int) (shown string, before, marked int) {
+	from, to := 0, len(line)
+	if utf8.RuneCountInString(line) > maxShown {
+		at := min(max(col-1, 0), len(line))
+		// A third of it comes before the caret. Both ends are moved to whole characters.
+		from = max(0, at-maxShown/3)
+		to = min(len(line), from+maxShown)
+		for from > 0 && !utf8.RuneStart(line[from]) {
+			from--
+		}
+		for to < len(line) && !utf8.RuneStart(line[to]) {
+			to++
+		}
+	}
+	shown = clean(expandTabs(line[from:to]))
+	if from > 0 {
+		shown = "…" + shown
+		before = 1
+	}
+	if col >= 1 && col <= len(line)+1 {
+		before += utf8.RuneCountInString(expandTabs(line[from : col-1]))
+		marked = caretWidth(line[col-1 : max(to, col-1)])
+	}
+	if to < len(line) {
+		shown += "…"
+	}
+	return shown, before, marked
+}
+
+// caretWidth is how long the word is that a finding points to: a quoted string, a name
+// or a number.
+func caretWidth(rest string) int {
 	n := 1
 	if strings.HasPrefix(rest, `"`) {
 		if end := strings.Index(rest[1:], `"`); end >= 0 {
@@ -140,7 +180,7 @@ func carets(rest string) string {
 		}
 		n = max(1, len(strings.TrimRight(rest[:word], ".-")))
 	}
-	return strings.Repeat("^", n)
+	return n
 }
 
 // expandTabs shows a tab as four columns, so that the caret below a line stands

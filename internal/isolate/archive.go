@@ -27,10 +27,12 @@ const (
 
 // header is the first line of a request; the files' contents follow in order.
 type header struct {
-	Cluster string  `json:"cluster"`
-	Memory  int64   `json:"memory"`
-	CPU     int64   `json:"cpu"`
-	Files   []entry `json:"files"`
+	Clusters []string `json:"clusters"`
+	// Alone says that each cluster is to be loaded by itself.
+	Alone  bool    `json:"alone,omitempty"`
+	Memory int64   `json:"memory"`
+	CPU    int64   `json:"cpu"`
+	Files  []entry `json:"files"`
 }
 
 // entry is one file or link. Of a link, and of a file that is too large to be
@@ -50,8 +52,8 @@ type request struct {
 
 // pack reads what an evaluation may need of a tree: its CUE, and if any of it
 // embeds files, those that can be embedded. It returns how many bytes of CUE there are.
-func pack(tree fs.FS, cluster string) (*request, int64, diag.List, error) {
-	r := &request{header: header{Cluster: cluster}}
+func pack(tree fs.FS, clusters []string) (*request, int64, diag.List, error) {
+	r := &request{}
 	var text int64
 	var data []entry
 	embeds := false
@@ -64,9 +66,6 @@ func pack(tree fs.FS, cluster string) (*request, int64, diag.List, error) {
 				return fs.SkipDir
 			}
 			return nil
-		}
-		if len(r.header.Files)+len(data) >= maxFiles {
-			return errTooMany
 		}
 		info, err := d.Info()
 		if err != nil {
@@ -89,6 +88,7 @@ func pack(tree fs.FS, cluster string) (*request, int64, diag.List, error) {
 		}
 		return nil
 	})
+	// Data that nothing embeds may be as much as it likes: it isn't even counted.
 	if embeds && err == nil {
 		for _, e := range data {
 			if _, err = r.add(tree, e); err != nil {
@@ -98,7 +98,7 @@ func pack(tree fs.FS, cluster string) (*request, int64, diag.List, error) {
 	}
 	tooLarge := func(message string) (*request, int64, diag.List, error) {
 		return nil, 0, diag.List{{
-			Code: CodeSize, Message: message, Pos: diag.Position{File: place(tree, cluster)},
+			Code: CodeSize, Message: message, Pos: render.Place(tree, clusters[0]),
 			Help: "keep the fleet's CUE in a folder of its own and let the source's path point there",
 		}}, nil
 	}
@@ -118,6 +118,9 @@ var (
 
 // add appends a file to the request and returns its content, if it is read.
 func (r *request) add(tree fs.FS, e entry) ([]byte, error) {
+	if len(r.header.Files) >= maxFiles {
+		return nil, errTooMany
+	}
 	if !e.Mode.IsRegular() || e.Size > maxFile {
 		r.header.Files = append(r.header.Files, e)
 		return nil, nil
@@ -170,10 +173,13 @@ func unpack(in io.Reader) (header, *memFS, error) {
 	return h, tree, nil
 }
 
-// answer is what the child returns.
+// answer is a line of what the child returns: first that a cluster is begun, then what
+// there is to say about it.
 type answer struct {
+	Begun    bool          `json:"begun,omitempty"`
 	Bundle   render.Bundle `json:"bundle"`
-	Findings diag.List     `json:"findings"`
+	Findings diag.List     `json:"findings,omitempty"`
+	Files    []string      `json:"files,omitempty"`
 }
 
 // memFS is the tree in the child's memory.

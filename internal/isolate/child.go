@@ -32,20 +32,28 @@ func serve(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// Collecting garbage early is what costs most near the limit; far from it,
-	// collecting late is what saves most. The kernel counts more than Go's heap.
-	debug.SetGCPercent(200)
-	debug.SetMemoryLimit(h.Memory * 3 / 4)
+	// The kernel counts more than Go does: what was mapped and given back, and the
+	// program's own data, which together come to a quarter and more.
+	debug.SetMemoryLimit(h.Memory * 5 / 8)
 	// A stack grows to 1 GiB by default before Go gives up on a recursion.
 	debug.SetMaxStack(64 << 20)
 	if err := restrict(h.Memory, h.CPU); err != nil {
 		return fmt.Errorf("set limits: %w", err)
 	}
-	var a answer
-	a.Bundle, a.Findings = render.Render(tree, h.Cluster)
 	w := bufio.NewWriter(out)
-	if err := json.NewEncoder(w).Encode(a); err != nil {
+	e := json.NewEncoder(w)
+	write := func(a answer) {
+		if err == nil {
+			if err = e.Encode(a); err == nil {
+				err = w.Flush()
+			}
+		}
+	}
+	render.Each(tree, h.Clusters, h.Alone,
+		func() { write(answer{Begun: true}) },
+		func(r render.Result) { write(answer{Bundle: r.Bundle, Findings: r.Findings, Files: r.Files}) })
+	if err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}
-	return w.Flush()
+	return nil
 }

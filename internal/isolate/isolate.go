@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/diag"
@@ -43,13 +44,16 @@ const (
 
 // Options bound one evaluation. The zero value of each field stands for its default.
 type Options struct {
-	// Time is how much processor time an evaluation may take, to the second, and three
-	// times as much on the clock; where the system can't count it, how long it may take.
-	// The default is 4 s, and 10 ms more for each KiB of CUE: a small tree that takes
-	// longer is broken or hostile, a large one may just be large (1,000 NodePools are
-	// some 130 KiB and take about 2 s).
+	// Time is how much processor time an evaluation may take, to the second, and five
+	// times as much on the clock, which on a machine with little else to do never comes to
+	// bear; where the system can't count it, how long it may take. The default is 4 s,
+	// and 40 ms more for each KiB of CUE up to a minute: a small tree that takes longer
+	// is broken or hostile, a large one may just be large (1,000 NodePools are some
+	// 130 KiB and take 2 to 3 s).
 	Time time.Duration
-	// Memory is how many bytes of data the child may have, 512 MiB by default.
+	// Memory is how many bytes of data the child may have. The default is 512 MiB, and
+	// 2 KiB more for each byte of CUE up to 4 GiB (1,000 NodePools take some 250 MiB,
+	// 5,000 some 1,100 MiB).
 	Memory int64
 	// Executable is the program to run, by default the running one. It must call
 	// Serve with its arguments.
@@ -57,11 +61,31 @@ type Options struct {
 }
 
 const (
-	baseTime    = 4 * time.Second
-	timePerKiB  = 10 * time.Millisecond
-	dataLimit   = 512 << 20
-	answerLimit = 128 << 20
+	baseTime      = 4 * time.Second
+	timePerKiB    = 40 * time.Millisecond
+	maxTime       = time.Minute
+	baseMemory    = 512 << 20
+	memoryPerByte = 2 << 10
+	maxMemory     = 4 << 30
+	answerLimit   = 128 << 20
 )
+
+// withDefaults fills in the limits for a tree with that many bytes of CUE.
+func (o Options) withDefaults(text int64) (Options, error) {
+	if o.Time == 0 {
+		o.Time = min(maxTime, baseTime+time.Duration(text>>10)*timePerKiB)
+	}
+	if o.Memory == 0 {
+		o.Memory = min(maxMemory, baseMemory+text*memoryPerByte)
+	}
+	if o.Executable == "" {
+		var err error
+		if o.Executable, err = os.Executable(); err != nil {
+			return o, fmt.Errorf("find the running program: %w", err)
+		}
+	}
+	return o, nil
+}
 
 // Check is render.Check with the evaluation in a child process. An error means that
 // the evaluation couldn't be tried, or that ctx ended; everything that the tree
@@ -75,51 +99,82 @@ func Check(ctx context.Context, tree fs.FS, cluster string, j *admission.Judge, 
 }
 
 // Render is render.Render in a child process, with errors as Check has.
-func Render(ctx context.Context, tree fs.FS, cluster string, o Options) (render.Bundle, diag.List, error) {
-	b, findings, _, err := evaluate(ctx, tree, cluster, o)
+func Render(ctx context.Context, tree fs.FS, cluster string, o Options) (b render.Bundle, findings diag.List, err error) {
+	err = Each(ctx, tree, []string{cluster}, o, func(r render.Result) { b, findings = r.Bundle, r.Findings })
 	return b, findings, err
 }
 
-// evaluate is Render that also tells the child's processor time.
-func evaluate(ctx context.Context, tree fs.FS, cluster string, o Options) (render.Bundle, diag.List, time.Duration, error) {
-	nothing := render.Bundle{Cluster: cluster}
-	request, text, findings, err := pack(tree, cluster)
-	if err != nil || findings.HasErrors() {
-		return nothing, findings, 0, err
+// Each is render.Each in a child process, with errors as Check has. It calls done once
+// for each cluster, in order, while the child goes on with the next. The limits hold for
+// all clusters together. A cluster that is too much for them has a finding that says so,
+// and so have those that there was no time left for.
+func Each(ctx context.Context, tree fs.FS, clusters []string, o Options, done func(render.Result)) error {
+	if len(clusters) == 0 {
+		return nil
 	}
-	if o.Time == 0 {
-		o.Time = baseTime + time.Duration(text>>10)*timePerKiB
-	}
-	if o.Memory == 0 {
-		o.Memory = dataLimit
-	}
-	if o.Executable == "" {
-		if o.Executable, err = os.Executable(); err != nil {
-			return nothing, nil, 0, fmt.Errorf("find the running program: %w", err)
-		}
-	}
-	answer, fault, used, err := run(ctx, request, o)
-	switch {
-	case ctx.Err() != nil:
-		return nothing, nil, used, fmt.Errorf("evaluate: %w", context.Cause(ctx))
-	case err != nil:
-		return nothing, nil, used, err
-	case fault != nil:
-		fault.Pos = diag.Position{File: place(tree, cluster)}
-		return nothing, diag.List{*fault}, used, nil
-	}
-	return answer.Bundle, answer.Findings, used, nil
+	_, err := each(ctx, tree, clusters, o, done)
+	return err
 }
 
-// place is the folder that a finding about the whole evaluation stands at.
-func place(tree fs.FS, cluster string) string {
-	if cluster != "" {
-		return "clusters/" + cluster
+// each is Each that also tells the processor time of all children.
+func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done func(render.Result)) (used time.Duration, err error) {
+	request, text, findings, err := pack(tree, clusters)
+	if err == nil {
+		o, err = o.withDefaults(text)
 	}
-	if names, err := render.Clusters(tree); err == nil && len(names) == 1 && names[0] != "" {
-		return "clusters/" + names[0]
+	if err != nil {
+		return 0, err
 	}
-	return "."
+	fault := func(cluster string, f diag.Finding) {
+		if !f.Pos.IsValid() {
+			f.Pos = render.Place(tree, cluster)
+		}
+		done(render.Result{Bundle: render.Bundle{Cluster: cluster}, Findings: diag.List{f}})
+	}
+	if findings.HasErrors() {
+		fault(clusters[0], findings[0])
+		for _, c := range clusters[1:] {
+			done(render.Result{Bundle: render.Bundle{Cluster: c}})
+		}
+		return 0, nil
+	}
+	for left := o.Time; len(clusters) > 0; {
+		request.header.Clusters = clusters
+		request.header.Memory = o.Memory
+		request.header.CPU = int64((left + time.Second - 1) / time.Second) // The kernel counts whole seconds.
+		end, err := run(ctx, request, left, o, func(r render.Result) {
+			clusters = clusters[1:]
+			done(r)
+		})
+		used += end.used
+		switch {
+		case ctx.Err() != nil:
+			return used, fmt.Errorf("evaluate: %w", context.Cause(ctx))
+		case err != nil:
+			return used, err
+		case end.fault == nil:
+			return used, nil
+		}
+		left -= end.used
+		if !end.begun && len(clusters) > 1 && left >= time.Second {
+			// It is one of those that were to be loaded together.
+			request.header.Alone = true
+			continue
+		}
+		failed := clusters[0]
+		clusters = clusters[1:]
+		if len(clusters) > 0 && left < time.Second {
+			end.fault.Message += fmt.Sprintf("; no time was left for %s", strings.Join(clusters, ", "))
+		}
+		fault(failed, *end.fault)
+		if left < time.Second {
+			for _, c := range clusters {
+				done(render.Result{Bundle: render.Bundle{Cluster: c}})
+			}
+			return used, nil
+		}
+	}
+	return used, nil
 }
 
 // NewEvaluator compiles the CRDs of this binary and returns Check with them and

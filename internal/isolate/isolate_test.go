@@ -157,6 +157,9 @@ func TestHostile(t *testing.T) {
 		}), []string{render.CodeTree}},
 		"regexp":  {"a repetition of a repetition", files("a.cue", "package cluster\n\nx: =~\"((a{1,1000}){1,1000}){1,1000}\"\nx: \"b\"\n"), []string{render.CodeSyntax, render.CodeConflict, CodeTime, CodeMemory}},
 		"numbers": {"a power with a million digits", files("a.cue", "package cluster\n\nimport \"math\"\n\nx: math.Pow(10, 1000000000)\ny: x * x\n"), []string{render.CodeConflict, CodeTime, CodeMemory, CodeCrash}},
+		"shift":   {"an integer of 10^11 bits", files("a.cue", "package cluster\n\nimport \"math/bits\"\n\nx: bits.Lsh(1, 100000000000)\n"), []string{render.CodeConflict, CodeTime, CodeMemory, CodeCrash}},
+		"join": {"a terabyte of text", files("a.cue", "package cluster\n\nimport (\"list\", \"strings\")\n\nl: strings.Repeat(\"x\", 1000000)\nx: strings.Join(list.Repeat([l], 1000000), \"\")\n"),
+			[]string{CodeTime, CodeMemory}},
 		"manyFiles": {"a tree of 30,000 files", func() fs.FS {
 			files := map[string]string{}
 			for i := range 30_000 {
@@ -169,7 +172,8 @@ func TestHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
-			_, findings, used, err := evaluate(context.Background(), c.tree, "", Options{})
+			var findings diag.List
+			used, err := each(context.Background(), c.tree, []string{""}, Options{}, func(r render.Result) { findings = append(findings, r.Findings...) })
 			took := time.Since(start)
 			if err != nil {
 				t.Fatal(err)
@@ -180,8 +184,8 @@ func TestHostile(t *testing.T) {
 			for _, f := range findings {
 				if f.Severity == diag.Error && f.Pos.IsValid() && f.Help != "" && contains(c.codes, f.Code) {
 					t.Logf("%s after %s, %s of work: %s: %s", f.Code, took.Round(time.Millisecond), used.Round(time.Millisecond), f.Pos, f.Message)
-					// On a machine that does nothing else, the two are the same.
-					if used > 5*time.Second || took > 15*time.Second {
+					// On a machine that does nothing else, that is what passes on the clock too.
+					if used > 5*time.Second {
 						t.Errorf("took %s, %s of work", took, used)
 					}
 					return
@@ -237,6 +241,84 @@ func TestProgramThatDoesNotServe(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), program) {
 			t.Errorf("%s: error %v, want one that names %s", why, err, program)
 		}
+	}
+}
+
+// TestOthersAreEvaluated has a cluster among others that the limits are too low for.
+func TestOthersAreEvaluated(t *testing.T) {
+	const hungry = "package c\n\nimport \"list\"\n\nx: [for a in list.Range(0, 3000, 1) for b in list.Range(0, 3000, 1) {\"\\(a) \\(b)\"}]\n"
+	cases := map[string]struct {
+		why     string
+		options Options
+		code    string
+		// after is how many findings the cluster after it has.
+		after int
+	}{
+		"memory": {"there is time for the others", Options{Memory: 160 << 20, Time: 20 * time.Second}, CodeMemory, 1},
+		"time":   {"its time is that of all", Options{Memory: 4 << 30, Time: time.Second}, CodeTime, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []render.Result
+			err := Each(context.Background(), tree(map[string]string{
+				"clusters/a/a.cue": "package a\n\nnodePools: a: spec: 5\n",
+				"clusters/b/b.cue": hungry,
+				"clusters/c/c.cue": "package c\n\nnodePools: a: spec: 5\n",
+			}), []string{"a", "b", "c"}, c.options, func(r render.Result) { got = append(got, r) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 3 {
+				t.Fatalf("%d results", len(got))
+			}
+			for i, want := range []int{1, 1, c.after} {
+				if got[i].Bundle.Cluster != string(rune('a'+i)) || len(got[i].Findings) != want {
+					t.Errorf("%s: result %d: %+v", c.why, i, got[i])
+				}
+			}
+			if f := got[1].Findings[0]; f.Code != c.code || f.Pos.File != "clusters/b/b.cue" || strings.Contains(f.Message, "no time was left for c") != (c.after == 0) {
+				t.Errorf("finding: %+v", f)
+			}
+		})
+	}
+}
+
+// TestLimitsGrow wants limits that a small tree can't use to take the machine down, and
+// that a large one isn't refused by.
+func TestLimitsGrow(t *testing.T) {
+	for why, c := range map[string]struct {
+		text   int64
+		time   time.Duration
+		memory int64
+	}{
+		"small":                  {2 << 10, 4080 * time.Millisecond, 516 << 20},
+		"5,000 pools":            {680 << 10, 31200 * time.Millisecond, 1872 << 20},
+		"padded with comments":   {64 << 20, time.Minute, 4 << 30},
+		"nothing but the limits": {0, 4 * time.Second, 512 << 20},
+	} {
+		o, err := Options{}.withDefaults(c.text)
+		if err != nil || o.Time != c.time || o.Memory != c.memory {
+			t.Errorf("%s: %s and %d MiB, %v", why, o.Time, o.Memory>>20, err)
+		}
+	}
+}
+
+// TestLargeTree evaluates 2,000 pools of one cluster.
+func TestLargeTree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const pools = 2000
+	text := "package cluster\n\n#P: {\n\t#class: string\n\tmetadata: labels: \"example.com/team\": \"a\"\n\tspec: {weight: int | *10, limits: cpu: int, template: spec: {\n" +
+		"\t\tnodeClassRef: {group: \"karpenter.k8s.aws\", kind: \"EC2NodeClass\", name: #class}\n" +
+		"\t\trequirements: [{key: \"kubernetes.io/arch\", operator: \"In\", values: [\"arm64\"]}, {key: \"karpenter.sh/capacity-type\", operator: \"In\", values: [\"spot\", \"on-demand\"]}]\n\t}}\n}\n" +
+		"nodeClasses: c: spec: {role: \"r\", amiSelectorTerms: [{alias: \"al2023@latest\"}], subnetSelectorTerms: [{id: \"subnet-1\"}], securityGroupSelectorTerms: [{id: \"sg-1\"}]}\n"
+	for i := range pools {
+		text += fmt.Sprintf("nodePools: \"pool-%d\": #P & {#class: \"c\", spec: limits: cpu: %d}\n", i, 100+i)
+	}
+	b, findings, err := Render(context.Background(), tree(map[string]string{"a.cue": text}), "", Options{})
+	if err != nil || len(findings) > 0 || len(b.Objects) != pools+1 {
+		t.Errorf("%d objects, %v, findings: %v", len(b.Objects), err, findings)
 	}
 }
 

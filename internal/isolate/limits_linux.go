@@ -3,6 +3,7 @@ package isolate
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"syscall"
 
@@ -12,6 +13,9 @@ import (
 // restrict makes the kernel bound this process: the bytes of its data, its seconds
 // of processor time, and that it writes no file and no core.
 func restrict(memory, cpu int64) error {
+	// Where there is too little for both, the kernel shall take this process and not
+	// its parent. Without /proc it decides by size, which comes to the same.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	for _, l := range []struct {
 		name     string
 		resource int
@@ -37,7 +41,7 @@ func attach(cmd *exec.Cmd) {
 
 // wallFactor is how many times an evaluation's processor time may pass on the clock:
 // on a busy machine a good tree takes longer, but not more work.
-const wallFactor = 3
+const wallFactor = 5
 
 // killed reports whether a child was ended by SIGKILL, which is what the kernel
 // sends when its processor time is used up.

@@ -1,11 +1,13 @@
 package isolate
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,68 +15,135 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/render"
 )
 
-// run evaluates a request in a child. A fault is what the tree is to blame for;
-// its position is left to the caller. used is the child's processor time.
-func run(ctx context.Context, r *request, o Options) (a answer, fault *diag.Finding, used time.Duration, err error) {
-	r.header.Memory = o.Memory
-	// The kernel counts whole seconds.
-	r.header.CPU = int64((o.Time + time.Second - 1) / time.Second)
+// ending is how a child came to its end.
+type ending struct {
+	// fault is what the tree is to blame for, nil if all clusters were answered. Its
+	// position is left to the caller.
+	fault *diag.Finding
+	// begun says that the first cluster without an answer had been begun.
+	begun bool
+	// used is the child's processor time.
+	used time.Duration
+}
+
+// run evaluates a request in a child, within limit, and passes on what it answers.
+func run(ctx context.Context, r *request, limit time.Duration, o Options, done func(render.Result)) (end ending, err error) {
 	in, err := r.open()
 	if err != nil {
-		return answer{}, nil, 0, err
+		return end, err
 	}
-	limited, cancel := context.WithTimeout(ctx, wallFactor*o.Time)
+	limited, cancel := context.WithTimeout(ctx, wallFactor*limit)
 	defer cancel()
 	cmd := exec.CommandContext(limited, o.Executable, childArg)
 	cmd.Env = []string{}
 	cmd.Dir = os.TempDir()
 	cmd.Stdin = in
-	stdout, stderr := &bounded{limit: answerLimit, full: cancel}, &bounded{limit: 64 << 10}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
+	stderr := &bounded{limit: 64 << 10}
+	cmd.Stderr = stderr
+	stdout, out := io.Pipe()
+	cmd.Stdout = out
 	// A killed child's pipes are closed; nobody else has them.
 	cmd.WaitDelay = time.Second
 	attach(cmd)
 
-	// The death of the thread that started the child is what kills the child with
-	// its parent, so that the thread has to live as long.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err = cmd.Run()
+	// The child is run by a goroutine of its own, and so is the reading, so that
+	// neither waits for what is done with an answer.
+	ended := make(chan error, 1)
+	go func() {
+		// The death of the thread that started the child is what kills the child with
+		// its parent, so that the thread has to live as long.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Run()
+		out.Close()
+		ended <- err
+	}()
+	answers := make(chan answer, 2*len(r.header.Clusters))
+	var unread error
+	go func() {
+		unread = read(stdout, answers)
+		if unread != nil {
+			cancel()
+			stdout.CloseWithError(unread)
+		}
+		close(answers)
+	}()
+	answered := 0
+	for a := range answers {
+		if end.begun = a.Begun; !a.Begun {
+			answered++
+			done(render.Result{Bundle: a.Bundle, Findings: a.Findings, Files: a.Files})
+		}
+	}
+	err = <-ended
 	if cmd.ProcessState != nil {
-		used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		end.used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
 
 	var exit *exec.ExitError
 	switch {
-	case stdout.over:
-		return answer{}, &diag.Finding{
-			Code: CodeSize, Message: fmt.Sprintf("the tree's objects take more than %d MiB", answerLimit>>20),
+	case errors.Is(unread, errTooLong):
+		end.fault = &diag.Finding{
+			Code: CodeSize, Message: fmt.Sprintf("the cluster's objects take more than %d MiB", answerLimit>>20),
 			Help: "look for a comprehension or a string that grows without need",
-		}, used, nil
-	case errors.Is(limited.Err(), context.DeadlineExceeded), killed(err) && used > o.Time/2:
-		return answer{}, tookTooLong(o.Time), used, nil
+		}
+	case errors.Is(limited.Err(), context.DeadlineExceeded), killed(err) && end.used > limit/2:
+		end.used = max(end.used, limit)
+		end.fault = tookTooLong(o.Time)
 	case killed(err) && ctx.Err() == nil, errors.As(err, &exit) && peakMemory(exit) > o.Memory/2:
 		// Either the system ran out of memory before the child did, or the child died
 		// with much of its own in use: Go's runtime doesn't always get to say why.
-		return answer{}, crashed("out of memory", o.Memory), used, nil
+		end.fault = crashed("out of memory", o.Memory)
 	case errors.As(err, &exit):
-		return answer{}, crashed(stderr.String(), o.Memory), used, nil
+		end.fault = crashed(stderr.String(), o.Memory)
 	case err != nil:
-		return answer{}, nil, used, fmt.Errorf("run %s: %w", o.Executable, err)
+		return end, fmt.Errorf("run %s: %w", o.Executable, err)
+	case unread != nil:
+		return end, fmt.Errorf("read the answer of %s: %w", o.Executable, unread)
+	case answered < len(r.header.Clusters):
+		return end, fmt.Errorf("read the answer of %s: it ends after %d of %d clusters", o.Executable, answered, len(r.header.Clusters))
 	}
-	if err := json.Unmarshal(stdout.Bytes(), &a); err != nil {
-		return answer{}, nil, used, fmt.Errorf("read the answer of %s: %w", o.Executable, err)
+	return end, nil
+}
+
+var errTooLong = errors.New("the answer is too long")
+
+// read decodes a child's answers, one on each line.
+func read(in io.Reader, answers chan<- answer) error {
+	r := bufio.NewReaderSize(in, 1<<20)
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line)+len(part) > answerLimit {
+			return errTooLong
+		}
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			// What a killed child had begun to write says nothing.
+			return nil
+		case err != nil:
+			return err
+		}
+		var a answer
+		if err := json.Unmarshal(line, &a); err != nil {
+			return err
+		}
+		answers <- a
+		line = line[:0]
 	}
-	return a, nil, used, nil
 }
 
 func tookTooLong(limit time.Duration) *diag.Finding {
 	return &diag.Finding{
 		Code:    CodeTime,
-		Message: fmt.Sprintf("evaluating the tree takes longer than %s", limit.Round(100*time.Millisecond)),
-		Help:    "look for disjunctions of structs, nested comprehensions and values that double at every step; if the tree is just large, split it",
+		Message: fmt.Sprintf("evaluating the cluster takes longer than %s", limit.Round(100*time.Millisecond)),
+		Help:    "look for disjunctions of structs, nested comprehensions and values that double at every step; if the tree is just large, split it, or give more with --eval-time",
 	}
 }
 
@@ -84,20 +153,20 @@ func crashed(said string, memory int64) *diag.Finding {
 	case strings.Contains(said, "out of memory"), strings.Contains(said, "cannot allocate memory"), strings.Contains(said, "failed to create new OS thread"):
 		return &diag.Finding{
 			Code:    CodeMemory,
-			Message: fmt.Sprintf("evaluating the tree takes more than %d MiB of memory", memory>>20),
-			Help:    "look for large ranges, and for strings, lists and structs that double at every step",
+			Message: fmt.Sprintf("evaluating the cluster takes more than %d MiB of memory", memory>>20),
+			Help:    "look for large ranges, and for strings, lists and structs that double at every step; if the tree is just large, split it, or give more with --eval-memory",
 		}
 	case strings.Contains(said, "stack exceeds"), strings.Contains(said, "stack overflow"):
 		return &diag.Finding{
 			Code:    CodeCrash,
-			Message: "values in the tree nest too deep to be evaluated",
+			Message: "values of the cluster nest too deep to be evaluated",
 			Help:    "look for deeply nested expressions and definitions that refer to themselves",
 		}
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
 	return &diag.Finding{
 		Code:    CodeCrash,
-		Message: "the evaluator failed on the tree: " + strings.ToValidUTF8(strings.TrimSpace(first), "?"),
+		Message: "the evaluator failed on the cluster: " + strings.ToValidUTF8(strings.TrimSpace(first), "?"),
 		Help:    "vet the tree on your machine to find the part that it fails on",
 	}
 }
@@ -106,16 +175,11 @@ func crashed(said string, memory int64) *diag.Finding {
 type bounded struct {
 	bytes.Buffer
 	limit int
-	over  bool
-	full  func()
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.over = b.over || b.Len()+len(p) > b.limit; !b.over {
+	if b.Len()+len(p) <= b.limit {
 		return b.Buffer.Write(p)
-	}
-	if b.full != nil {
-		b.full()
 	}
 	return len(p), nil
 }
