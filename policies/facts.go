@@ -14,7 +14,6 @@ import (
 	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
-	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 const (
@@ -308,7 +307,7 @@ func (s *surveyor) week(o render.Object) [2]map[string]int {
 	if err != nil {
 		return [2]map[string]int{{}, {}}
 	}
-	budgets := sugar.BudgetsOf(p.Spec, options)
+	budgets := BudgetsOf(p, options)
 	id, _ := json.Marshal(budgets)
 	if w, ok := s.weeks[string(id)]; ok {
 		return w

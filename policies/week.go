@@ -77,6 +77,15 @@ func Week(budgets []sugar.Budget, reason karpenter.DisruptionReason, from time.T
 	return parts, nil
 }
 
+// BudgetsOf returns the budgets of a rendered pool, with the API's default if it has
+// none: a tenth of the nodes, for every reason.
+func BudgetsOf(p karpenter.NodePool, o sugar.Options) []sugar.Budget {
+	if p.Spec.Disruption.Budgets == nil {
+		p.Spec.Disruption.Budgets = []karpenter.Budget{{Nodes: "10%"}}
+	}
+	return sugar.BudgetsOf(p.Spec, o)
+}
+
 // PoolOf reads a rendered NodePool, with its options.
 func PoolOf(o render.Object) (karpenter.NodePool, sugar.Options, error) {
 	var p karpenter.NodePool

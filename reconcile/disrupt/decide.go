@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/consolidate"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
+	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 const (
@@ -101,7 +102,7 @@ type decider struct {
 	// brought in, both by claim.
 	going, replacing map[string]Command
 	// limits and left are by pool and reason.
-	limits map[string]map[karpenter.DisruptionReason]Limit
+	limits map[string]map[karpenter.DisruptionReason]sugar.Limit
 	taken  map[string]int
 	// by node of ours that may be looked at, what keeps it for each reason.
 	verdicts map[string]map[karpenter.DisruptionReason]Block
@@ -112,7 +113,7 @@ type decider struct {
 func Decide(in Input) Decision {
 	d := &decider{
 		in: in, going: map[string]Command{}, replacing: map[string]Command{}, taken: map[string]int{},
-		limits:   map[string]map[karpenter.DisruptionReason]Limit{},
+		limits:   map[string]map[karpenter.DisruptionReason]sugar.Limit{},
 		verdicts: map[string]map[karpenter.DisruptionReason]Block{},
 	}
 	var marked []string
@@ -164,11 +165,11 @@ func (d *decider) count() {
 	}
 	d.Allowed = map[string]map[karpenter.DisruptionReason]int{}
 	for name, p := range d.in.Pools {
-		d.limits[name], d.Allowed[name] = map[karpenter.DisruptionReason]Limit{}, map[karpenter.DisruptionReason]int{}
+		d.limits[name], d.Allowed[name] = map[karpenter.DisruptionReason]sugar.Limit{}, map[karpenter.DisruptionReason]int{}
 		for _, r := range reasons() {
-			l, err := Allowed(p.budgets(), r, total[name], d.in.Now)
+			l, err := sugar.Allowed(sugar.BudgetsOf(p.Spec, p.Options), r, total[name], d.in.Now)
 			if err != nil {
-				l = Limit{By: err.Error()}
+				l = sugar.Limit{By: err.Error()}
 			}
 			used := down[name]
 			if r != unhealthy {

@@ -417,7 +417,7 @@ func TestBudgetsAreNeverExceeded(t *testing.T) {
 		}
 		for _, p := range s.pools {
 			for reason := range last[p.Name] {
-				limit, err := Allowed(NewPool(p).budgets(), reason, total[p.Name], now)
+				limit, err := sugar.Allowed(sugar.BudgetsOf(p.Spec, NewPool(p).Options), reason, total[p.Name], now)
 				if err != nil {
 					t.Fatal(err)
 				}

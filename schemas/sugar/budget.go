@@ -58,8 +58,7 @@ func (b Budget) Covers(reason karpenter.DisruptionReason) bool {
 	return len(b.Reasons) == 0 || slices.Contains(b.Reasons, reason)
 }
 
-// BudgetsOf returns a pool's own budgets and those of its options, as one list. A pool
-// that has none gets the API's default, 10% for every reason.
+// BudgetsOf returns a pool's own budgets and those of its options, as one list.
 func BudgetsOf(spec karpenter.NodePoolSpec, o Options) []Budget {
 	var out []Budget
 	for _, b := range spec.Disruption.Budgets {
@@ -71,10 +70,6 @@ func BudgetsOf(spec karpenter.NodePoolSpec, o Options) []Budget {
 			x.Duration = b.Duration.Duration.String()
 		}
 		out = append(out, x)
-	}
-	if spec.Disruption.Budgets == nil {
-		// The default of Disruption.Budgets.
-		out = append(out, Budget{Nodes: "10%"})
 	}
 	return append(out, o.Budgets...)
 }

@@ -1,4 +1,4 @@
-package disrupt
+package sugar
 
 import (
 	"math"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/schemas/karpenter"
-	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 func TestAllowed(t *testing.T) {
@@ -20,54 +19,54 @@ func TestAllowed(t *testing.T) {
 		}
 		return v
 	}
-	schedule := func(nodes, cron string, d time.Duration) sugar.Budget {
-		return sugar.Budget{Nodes: nodes, Schedule: cron, Duration: d.String()}
+	schedule := func(nodes, cron string, d time.Duration) Budget {
+		return Budget{Nodes: nodes, Schedule: cron, Duration: d.String()}
 	}
-	in := func(b sugar.Budget, zone, from, until string) sugar.Budget {
+	in := func(b Budget, zone, from, until string) Budget {
 		b.TimeZone, b.From, b.Until = zone, from, until
 		return b
 	}
 	tests := map[string]struct {
 		why     string
-		budgets []sugar.Budget
+		budgets []Budget
 		nodes   int
 		now     time.Time
 		want    int
 		wantErr bool
 	}{
 		"none":               {"no budget bounds nothing", nil, 10, at("2026-01-01T00:00:00Z"), math.MaxInt, false},
-		"percent rounds up":  {"a small pool must be able to move at all", []sugar.Budget{{Nodes: "10%"}}, 11, at("2026-01-01T00:00:00Z"), 2, false},
-		"percent of nothing": {"no nodes, none to take", []sugar.Budget{{Nodes: "10%"}}, 0, at("2026-01-01T00:00:00Z"), 0, false},
-		"zero":               {"a switch that turns disruption off", []sugar.Budget{{Nodes: "0"}}, 10, at("2026-01-01T00:00:00Z"), 0, false},
-		"least wins":         {"budgets only restrict", []sugar.Budget{{Nodes: "5"}, {Nodes: "3"}}, 100, at("2026-01-01T00:00:00Z"), 3, false},
-		"another reason":     {"a budget with reasons leaves others alone", []sugar.Budget{{Nodes: "0", Reasons: []karpenter.DisruptionReason{drifted}}}, 10, at("2026-01-01T00:00:00Z"), math.MaxInt, false},
-		"inside the window":  {"09:00 for 8 h", []sugar.Budget{schedule("0", "0 9 * * *", 8*time.Hour)}, 10, at("2026-01-05T12:00:00Z"), 0, false},
+		"percent rounds up":  {"a small pool must be able to move at all", []Budget{{Nodes: "10%"}}, 11, at("2026-01-01T00:00:00Z"), 2, false},
+		"percent of nothing": {"no nodes, none to take", []Budget{{Nodes: "10%"}}, 0, at("2026-01-01T00:00:00Z"), 0, false},
+		"zero":               {"a switch that turns disruption off", []Budget{{Nodes: "0"}}, 10, at("2026-01-01T00:00:00Z"), 0, false},
+		"least wins":         {"budgets only restrict", []Budget{{Nodes: "5"}, {Nodes: "3"}}, 100, at("2026-01-01T00:00:00Z"), 3, false},
+		"another reason":     {"a budget with reasons leaves others alone", []Budget{{Nodes: "0", Reasons: []karpenter.DisruptionReason{karpenter.DisruptionReasonDrifted}}}, 10, at("2026-01-01T00:00:00Z"), math.MaxInt, false},
+		"inside the window":  {"09:00 for 8 h", []Budget{schedule("0", "0 9 * * *", 8*time.Hour)}, 10, at("2026-01-05T12:00:00Z"), 0, false},
 		"opens at its minute": {"the first instant belongs to the window",
-			[]sugar.Budget{schedule("0", "0 9 * * *", 8*time.Hour)}, 10, at("2026-01-05T09:00:00Z"), 0, false},
-		"closes at its end": {"the last instant doesn't", []sugar.Budget{schedule("0", "0 9 * * *", 8*time.Hour)}, 10, at("2026-01-05T17:00:00Z"), math.MaxInt, false},
+			[]Budget{schedule("0", "0 9 * * *", 8*time.Hour)}, 10, at("2026-01-05T09:00:00Z"), 0, false},
+		"closes at its end": {"the last instant doesn't", []Budget{schedule("0", "0 9 * * *", 8*time.Hour)}, 10, at("2026-01-05T17:00:00Z"), math.MaxInt, false},
 		"UTC whatever the clock's zone": {"17:00 in UTC-8 is 01:00 UTC",
-			[]sugar.Budget{schedule("0", "0 1 * * *", time.Hour)}, 10, at("2026-01-05T17:30:00-08:00"), 0, false},
-		"macro": {"@daily is midnight", []sugar.Budget{schedule("1", "@daily", 10*time.Minute)}, 10, at("2026-01-05T00:05:00Z"), 1, false},
+			[]Budget{schedule("0", "0 1 * * *", time.Hour)}, 10, at("2026-01-05T17:30:00-08:00"), 0, false},
+		"macro": {"@daily is midnight", []Budget{schedule("1", "@daily", 10*time.Minute)}, 10, at("2026-01-05T00:05:00Z"), 1, false},
 		"in a time zone": {"09:00 in Berlin is 07:00 UTC in summer",
-			[]sugar.Budget{in(schedule("0", "0 9 * * *", time.Hour), "Europe/Berlin", "", "")}, 10, at("2026-07-01T07:30:00Z"), 0, false},
+			[]Budget{in(schedule("0", "0 9 * * *", time.Hour), "Europe/Berlin", "", "")}, 10, at("2026-07-01T07:30:00Z"), 0, false},
 		"in a time zone in winter": {"and 08:00 in winter",
-			[]sugar.Budget{in(schedule("0", "0 9 * * *", time.Hour), "Europe/Berlin", "", "")}, 10, at("2026-01-05T07:30:00Z"), math.MaxInt, false},
+			[]Budget{in(schedule("0", "0 9 * * *", time.Hour), "Europe/Berlin", "", "")}, 10, at("2026-01-05T07:30:00Z"), math.MaxInt, false},
 		"a time that the clocks jump over": {"02:30 doesn't come on that Sunday, but the window must",
-			[]sugar.Budget{in(schedule("0", "30 2 * * *", 8*time.Hour), "America/New_York", "", "")}, 10, at("2026-03-08T12:00:00Z"), 0, false},
+			[]Budget{in(schedule("0", "30 2 * * *", 8*time.Hour), "America/New_York", "", "")}, 10, at("2026-03-08T12:00:00Z"), 0, false},
 		"leap day": {"only every fourth year",
-			[]sugar.Budget{schedule("0", "0 0 29 2 *", 24*time.Hour)}, 10, at("2028-02-29T23:59:00Z"), 0, false},
-		"before its days":   {"from is the first", []sugar.Budget{in(sugar.Budget{Nodes: "0"}, "", "2026-12-24", "2026-12-26")}, 10, at("2026-12-23T23:59:59Z"), math.MaxInt, false},
-		"on its first day":  {"from is the first", []sugar.Budget{in(sugar.Budget{Nodes: "0"}, "", "2026-12-24", "2026-12-26")}, 10, at("2026-12-24T00:00:00Z"), 0, false},
-		"on its last day":   {"until counts", []sugar.Budget{in(sugar.Budget{Nodes: "0"}, "", "2026-12-24", "2026-12-26")}, 10, at("2026-12-26T23:59:59Z"), 0, false},
-		"days have a zone":  {"it is the 24th in Tokyo", []sugar.Budget{in(sugar.Budget{Nodes: "0"}, "Asia/Tokyo", "2026-12-24", "")}, 10, at("2026-12-23T15:00:00Z"), 0, false},
-		"no such time zone": {"what can't be read allows nothing", []sugar.Budget{in(sugar.Budget{Nodes: "5"}, "Mars/Olympus", "", "")}, 10, at("2026-01-05T00:05:00Z"), 0, true},
-		"no cron":           {"an interval isn't in the API", []sugar.Budget{schedule("5", "@every 1h", time.Hour)}, 10, at("2026-01-05T00:05:00Z"), 0, true},
-		"bad cron":          {"what can't be read allows nothing", []sugar.Budget{schedule("5", "0 9 * * sat-sun", time.Hour)}, 10, at("2026-01-05T00:05:00Z"), 0, true},
-		"bad cron hour":     {"hour 25", []sugar.Budget{schedule("5", "0 25 * * *", time.Hour)}, 10, at("2026-01-05T00:05:00Z"), 0, true},
+			[]Budget{schedule("0", "0 0 29 2 *", 24*time.Hour)}, 10, at("2028-02-29T23:59:00Z"), 0, false},
+		"before its days":   {"from is the first", []Budget{in(Budget{Nodes: "0"}, "", "2026-12-24", "2026-12-26")}, 10, at("2026-12-23T23:59:59Z"), math.MaxInt, false},
+		"on its first day":  {"from is the first", []Budget{in(Budget{Nodes: "0"}, "", "2026-12-24", "2026-12-26")}, 10, at("2026-12-24T00:00:00Z"), 0, false},
+		"on its last day":   {"until counts", []Budget{in(Budget{Nodes: "0"}, "", "2026-12-24", "2026-12-26")}, 10, at("2026-12-26T23:59:59Z"), 0, false},
+		"days have a zone":  {"it is the 24th in Tokyo", []Budget{in(Budget{Nodes: "0"}, "Asia/Tokyo", "2026-12-24", "")}, 10, at("2026-12-23T15:00:00Z"), 0, false},
+		"no such time zone": {"what can't be read allows nothing", []Budget{in(Budget{Nodes: "5"}, "Mars/Olympus", "", "")}, 10, at("2026-01-05T00:05:00Z"), 0, true},
+		"no cron":           {"an interval isn't in the API", []Budget{schedule("5", "@every 1h", time.Hour)}, 10, at("2026-01-05T00:05:00Z"), 0, true},
+		"bad cron":          {"what can't be read allows nothing", []Budget{schedule("5", "0 9 * * sat-sun", time.Hour)}, 10, at("2026-01-05T00:05:00Z"), 0, true},
+		"bad cron hour":     {"hour 25", []Budget{schedule("5", "0 25 * * *", time.Hour)}, 10, at("2026-01-05T00:05:00Z"), 0, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Allowed(tc.budgets, empty, tc.nodes, tc.now)
+			got, err := Allowed(tc.budgets, karpenter.DisruptionReasonEmpty, tc.nodes, tc.now)
 			if got.Nodes != tc.want || (err != nil) != tc.wantErr {
 				t.Errorf("Allowed() = %+v, %v; want %d (%s)", got, err, tc.want, tc.why)
 			}
@@ -76,15 +75,15 @@ func TestAllowed(t *testing.T) {
 }
 
 func TestLimitSaysUntilWhen(t *testing.T) {
-	b := []sugar.Budget{{Nodes: "0", Schedule: "0 * * * *", Duration: "90m"}}
-	got, err := Allowed(b, empty, 10, time.Date(2026, 1, 5, 12, 10, 0, 0, time.UTC))
+	b := []Budget{{Nodes: "0", Schedule: "0 * * * *", Duration: "90m"}}
+	got, err := Allowed(b, karpenter.DisruptionReasonEmpty, 10, time.Date(2026, 1, 5, 12, 10, 0, 0, time.UTC))
 	if want := time.Date(2026, 1, 5, 13, 30, 0, 0, time.UTC); err != nil || !got.Until.Equal(want) {
 		t.Errorf("Allowed() = %+v, %v; of overlapping windows the last one's end counts: %v", got, err, want)
 	}
 }
 
 // plainActive looks at every minute of the duration before now.
-func plainActive(b sugar.Budget, minutes, hours, days, weekdays map[int]bool, lasts time.Duration, now time.Time) bool {
+func plainActive(b Budget, minutes, hours, days, weekdays map[int]bool, lasts time.Duration, now time.Time) bool {
 	zone, err := time.LoadLocation(b.TimeZone)
 	if err != nil {
 		panic(err)
@@ -141,12 +140,12 @@ func TestSchedulesAgreeWithAPlainReading(t *testing.T) {
 		day, days := field(31, 1)
 		weekday, weekdays := field(6, 0)
 		lasts := time.Duration(1+r.IntN(24*60)) * time.Minute
-		b := sugar.Budget{
+		b := Budget{
 			Nodes: "0", Duration: lasts.String(), Schedule: strings.Join([]string{minute, hour, day, "*", weekday}, " "),
 			TimeZone: []string{"", "America/New_York", "Europe/Berlin", "Asia/Kolkata"}[r.IntN(4)],
 		}
 		now := moments[r.IntN(len(moments))].Add(time.Duration(r.IntN(48*3600)-24*3600) * time.Second)
-		got, err := Allowed([]sugar.Budget{b}, empty, 10, now)
+		got, err := Allowed([]Budget{b}, karpenter.DisruptionReasonEmpty, 10, now)
 		if err != nil {
 			t.Fatal(err)
 		}
