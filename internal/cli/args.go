@@ -45,6 +45,9 @@ func (l *limits) flags(f *pflag.FlagSet) {
 	f.Int64Var(&l.memory, "eval-memory", 0, evalMemoryUsage)
 }
 
-func (l limits) options() isolate.Options {
-	return isolate.Options{Time: l.time, Memory: l.memory << 20}
+func (l limits) options() (isolate.Options, error) {
+	if l.time < 0 || l.memory < 0 {
+		return isolate.Options{}, usagef("--eval-time %s, --eval-memory %d: give more than nothing", l.time, l.memory)
+	}
+	return isolate.Options{Time: l.time, Memory: l.memory << 20}, nil
 }

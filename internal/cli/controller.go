@@ -169,7 +169,11 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
-	evaluate, err := isolate.NewEvaluator(o.evaluation.options())
+	bounds, err := o.evaluation.options()
+	if err != nil {
+		return err
+	}
+	evaluate, err := isolate.NewEvaluator(bounds)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,11 @@ func runRender(s Streams, o renderOptions) error {
 	if err := tree.mustHave(cluster, true); err != nil {
 		return err
 	}
-	bundle, findings, err := isolate.Render(context.Background(), tree.fs, cluster, o.limits.options())
+	bounds, err := o.limits.options()
+	if err != nil {
+		return err
+	}
+	bundle, findings, err := isolate.Render(context.Background(), tree.fs, cluster, bounds)
 	if err != nil {
 		return &ExitError{Code: ExitFailed, Err: err}
 	}

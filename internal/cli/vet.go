@@ -67,11 +67,16 @@ one of them is an error.`,
 }
 
 func runVet(s Streams, o vetOptions) error {
+	collectLater()
 	if !slices.Contains(outputs(), o.output) {
 		return usagef("output %q: give one of %s", o.output, strings.Join(outputs(), ", "))
 	}
+	bounds, err := o.limits.options()
+	if err != nil {
+		return err
+	}
 	v := &vetter{
-		streams: s, options: o, texts: map[string][]byte{},
+		streams: s, options: o, bounds: bounds, texts: map[string][]byte{},
 		judge: sync.OnceValues(func() (*admission.Judge, error) { return admission.New(schemas.CRDs()) }),
 	}
 	if o.against != "" {
@@ -119,6 +124,7 @@ func outputs() []string {
 type vetter struct {
 	streams  Streams
 	options  vetOptions
+	bounds   isolate.Options
 	judge    func() (*admission.Judge, error)
 	live     render.Live
 	compared atomic.Int64
@@ -323,7 +329,7 @@ func (v *vetter) vetPart(p *part) error {
 	go v.judge()
 	reader := &reading{tree: p.tree.fs, read: map[string]bool{}}
 	var failed error
-	err := isolate.Each(context.Background(), p.tree.fs, clusters, v.options.limits.options(), func(r render.Result) {
+	err := isolate.Each(context.Background(), p.tree.fs, clusters, v.bounds, func(r render.Result) {
 		reader.note(r)
 		if err := v.add(r.Bundle, r.Findings, p.tree); err != nil && failed == nil {
 			failed = err

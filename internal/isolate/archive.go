@@ -174,12 +174,13 @@ func unpack(in io.Reader) (header, *memFS, error) {
 }
 
 // answer is a line of what the child returns: first that a cluster is begun, then what
-// there is to say about it.
+// there is to say about it. The bundle has the line after that for itself, since
+// encoding/json reads what is inside of something else once more for each level.
 type answer struct {
-	Begun    bool          `json:"begun,omitempty"`
-	Bundle   render.Bundle `json:"bundle"`
-	Findings diag.List     `json:"findings,omitempty"`
-	Files    []string      `json:"files,omitempty"`
+	Begun    bool      `json:"begun,omitempty"`
+	Findings diag.List `json:"findings,omitempty"`
+	Files    []string  `json:"files,omitempty"`
+	bundle   render.Bundle
 }
 
 // memFS is the tree in the child's memory.

@@ -42,16 +42,24 @@ func serve(in io.Reader, out io.Writer) error {
 	}
 	w := bufio.NewWriter(out)
 	e := json.NewEncoder(w)
+	// The first error stands for all that follow from it.
 	write := func(a answer) {
 		if err == nil {
-			if err = e.Encode(a); err == nil {
-				err = w.Flush()
+			err = e.Encode(a)
+		}
+		if err == nil && !a.Begun {
+			var text []byte
+			if text, err = a.bundle.MarshalJSON(); err == nil {
+				_, err = w.Write(append(text, '\n'))
 			}
+		}
+		if err == nil {
+			err = w.Flush()
 		}
 	}
 	render.Each(tree, h.Clusters, h.Alone,
 		func() { write(answer{Begun: true}) },
-		func(r render.Result) { write(answer{Bundle: r.Bundle, Findings: r.Findings, Files: r.Files}) })
+		func(r render.Result) { write(answer{bundle: r.Bundle, Findings: r.Findings, Files: r.Files}) })
 	if err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}

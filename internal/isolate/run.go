@@ -75,7 +75,7 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 	for a := range answers {
 		if end.begun = a.Begun; !a.Begun {
 			answered++
-			done(render.Result{Bundle: a.Bundle, Findings: a.Findings, Files: a.Files})
+			done(render.Result{Bundle: a.bundle, Findings: a.Findings, Files: a.Files})
 		}
 	}
 	err = <-ended
@@ -111,31 +111,42 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 
 var errTooLong = errors.New("the answer is too long")
 
-// read decodes a child's answers, one on each line.
+// read decodes a child's answers.
 func read(in io.Reader, answers chan<- answer) error {
 	r := bufio.NewReaderSize(in, 1<<20)
-	var line []byte
 	for {
-		part, err := r.ReadSlice('\n')
-		if len(line)+len(part) > answerLimit {
-			return errTooLong
+		var a answer
+		err := readLine(r, func(text []byte) error { return json.Unmarshal(text, &a) })
+		if err == nil && !a.Begun {
+			err = readLine(r, a.bundle.UnmarshalJSON)
 		}
-		line = append(line, part...)
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
 		case errors.Is(err, io.EOF):
 			// What a killed child had begun to write says nothing.
 			return nil
 		case err != nil:
 			return err
 		}
-		var a answer
-		if err := json.Unmarshal(line, &a); err != nil {
+		answers <- a
+	}
+}
+
+// readLine passes a line to decode, which may not keep it.
+func readLine(r *bufio.Reader, decode func([]byte) error) error {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		switch {
+		case len(line)+len(part) > answerLimit:
+			return errTooLong
+		case err == nil && line == nil:
+			return decode(part)
+		case err == nil:
+			return decode(append(line, part...))
+		case !errors.Is(err, bufio.ErrBufferFull):
 			return err
 		}
-		answers <- a
-		line = line[:0]
+		line = append(line, part...)
 	}
 }
 
