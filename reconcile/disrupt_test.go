@@ -3,9 +3,12 @@ package reconcile_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/reconcile"
+	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -104,4 +108,122 @@ func TestConsolidation(t *testing.T) {
 	l.scale("guarded", 1)
 	l.running("guarded", 1)
 	l.told("general", "DisruptionBlocked", "guarded")
+}
+
+// claims lists the NodeClaims by what they are to a command: those that it takes away
+// and those that it has brought in.
+func (l *loop) claims() (old, fresh []karpenter.NodeClaim) {
+	l.t.Helper()
+	var list karpenter.NodeClaimList
+	if err := l.kube.List(l.t.Context(), &list); err != nil {
+		l.t.Fatal(err)
+	}
+	for _, c := range list.Items {
+		if c.Annotations[disrupt.AnnotationDisruption] != "" {
+			old = append(old, c)
+		}
+		if c.Annotations[disrupt.AnnotationReplaces] != "" {
+			fresh = append(fresh, c)
+		}
+	}
+	return old, fresh
+}
+
+func TestReplacement(t *testing.T) {
+	l := prepare(t, thrifty, "--boot-delay", "4s")
+	stop := l.run(reconcile.Options{Interruptions: true})
+	l.deploy("web", 3, "1")
+	l.running("web", 3)
+	l.settled()
+
+	t.Log("a drifted node's replacement is on its way when the controller dies")
+	var pool karpenter.NodePool
+	if err := l.kube.Get(t.Context(), types.NamespacedName{Name: "general"}, &pool); err != nil {
+		t.Fatal(err)
+	}
+	before := pool.DeepCopy()
+	pool.Spec.Template.Labels = map[string]string{"team": "a"}
+	if err := l.kube.Patch(t.Context(), &pool, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+	var doomed string
+	testkit.Await(t, l.kube, "a replacement to be launched", time.Minute, &karpenter.NodeClaimList{}, func([]*karpenter.NodeClaim) (bool, string) {
+		old, fresh := l.claims()
+		if len(old) == 1 {
+			doomed = old[0].Name
+		}
+		return len(old) == 1 && len(fresh) == 1, fmt.Sprintf("%d go, %d come", len(old), len(fresh))
+	})
+	stop()
+	if old, fresh := l.claims(); len(old) != 1 || len(fresh) != 1 || old[0].DeletionTimestamp != nil {
+		t.Fatalf("after the controller's death %d claims were to go and %d to come", len(old), len(fresh))
+	}
+
+	t.Log("its successor goes on, and the node goes after the replacement is ready")
+	l.run(reconcile.Options{Interruptions: true})
+	most := 0
+	testkit.Await(t, l.kube, "the drifted node to be replaced", time.Minute, &karpenter.NodeClaimList{}, func(list []*karpenter.NodeClaim) (bool, string) {
+		most = max(most, len(list))
+		gone, ready := true, false
+		for _, c := range list {
+			if c.Name == doomed && c.DeletionTimestamp == nil {
+				gone = false
+			}
+			for _, x := range c.Status.Conditions {
+				ready = ready || c.Name != doomed && x.Type == karpenter.ConditionInitialized && x.Status == "True"
+			}
+		}
+		if gone && !ready {
+			t.Error("the drifted node went before its replacement was ready")
+		}
+		return gone && len(list) == 1 && list[0].Labels["team"] == "a", fmt.Sprintf("%d claims", len(list))
+	})
+	if most > 2 {
+		t.Errorf("there were %d claims at a time; one replacement was enough", most)
+	}
+	l.running("web", 3)
+	l.settled()
+
+	t.Log("a notice among many that concern nobody is found, and repeated ones do no harm")
+	_, fresh := l.claims()
+	id := fresh[0].Status.ProviderID[strings.LastIndexByte(fresh[0].Status.ProviderID, '/')+1:]
+	const others = 2000
+	began := time.Now()
+	l.send(others, func(i int) string {
+		return fmt.Sprintf(`{"source":"aws.ec2","detail-type":"EC2 Instance State-change Notification","detail":{"instance-id":"i-%017d","state":"terminated"}}`, i)
+	})
+	l.send(3, func(int) string {
+		return `{"source":"aws.ec2","detail-type":"EC2 Spot Instance Interruption Warning","detail":{"instance-id":"` + id + `","instance-action":"terminate"}}`
+	})
+	testkit.AwaitGone(t, l.kube, time.Minute, &karpenter.NodeClaimList{}, types.NamespacedName{Name: fresh[0].Name})
+	t.Logf("%d messages were sent and read, and the node was gone, after %.1f s", others+3, time.Since(began).Seconds())
+	l.told(fresh[0].Name, "SpotInterrupted", "two minutes")
+	l.running("web", 3)
+	l.settled()
+}
+
+// send puts messages into the interruption queue.
+func (l *loop) send(n int, body func(i int) string) {
+	l.t.Helper()
+	cfg, err := config.LoadDefaultConfig(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	queue := sqs.NewFromConfig(cfg)
+	at, err := queue.GetQueueUrl(l.t.Context(), &sqs.GetQueueUrlInput{QueueName: &l.env.Queue})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			for i := w; i < n; i += 8 {
+				text := body(i)
+				if _, err := queue.SendMessage(l.t.Context(), &sqs.SendMessageInput{QueueUrl: at.QueueUrl, MessageBody: &text}); err != nil {
+					l.t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -97,7 +97,7 @@ func prepare(t *testing.T, manifest string, flags ...string) *loop {
 	kube := testkit.Client(t, env.REST)
 	testkit.InstallCRDs(t, kube)
 	provider, err := ec2.New(t.Context(), ec2.Config{
-		ClusterName: env.ClusterName, ClusterEndpoint: env.APIServer,
+		ClusterName: env.ClusterName, ClusterEndpoint: env.APIServer, InterruptionQueue: env.Queue,
 		KubernetesVersion: func(context.Context) (string, error) { return "1.37", nil },
 	})
 	if err != nil {

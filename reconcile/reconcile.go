@@ -25,6 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/reconcile/health"
+	"github.com/coppice-dev/coppice/reconcile/interrupt"
 	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/reconcile/nodeclass"
 	"github.com/coppice-dev/coppice/reconcile/provision"
@@ -36,6 +37,7 @@ import (
 type Cloud interface {
 	lifecycle.Cloud
 	disrupt.Cloud
+	interrupt.Queue
 	nodeclass.Cloud
 }
 
@@ -47,6 +49,10 @@ type Options struct {
 	Cloud Cloud
 	// Gates are the feature gates that concern disruption.
 	Gates disrupt.Gates
+	// Interruptions reads the cloud's messages about instances that will end, as
+	// Interruption says.
+	Interruptions bool
+	Interruption  interrupt.Options
 	// Source configures fetching and reporting.
 	Source source.Options
 	// Batch bounds how long pending pods are gathered.
@@ -96,6 +102,12 @@ func Run(ctx context.Context, o Options) error {
 		},
 		"lifecycle": func() error {
 			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker})
+		},
+		"interrupt": func() error {
+			if !o.Interruptions {
+				return nil
+			}
+			return interrupt.Setup(mgr, o.Cloud, clk, o.Interruption)
 		},
 		"disrupt": func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk, o.Gates, book) },
 	} {

@@ -63,8 +63,6 @@ const (
 
 	// CodeSugar marks options beyond the API that can't be compiled.
 	CodeSugar = "OPT001"
-	// CodeNoEffect marks options that this release doesn't obey.
-	CodeNoEffect = "OPT002"
 
 	// CodeAPI marks what an API server would refuse by the CRD's schema.
 	CodeAPI = "API001"

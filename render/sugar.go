@@ -29,12 +29,6 @@ func desugar(o Object, faulty [][]any) (Object, diag.List) {
 			Pos: o.Position(f.Path...), Object: o.ID(), Path: path,
 		})
 	}
-	findings = append(findings, diag.Finding{
-		Severity: diag.Info, Code: CodeNoEffect,
-		Message: "the options under " + sugar.Field + " have no effect yet",
-		Help:    "they are applied as annotations, which no controller of this release reads",
-		Pos:     o.Position(sugar.Field), Object: o.ID(), Path: sugar.Field,
-	})
 	// The author wrote the options, not the annotations.
 	places := maps.Clone(o.places)
 	for _, origin := range origins {

@@ -28,6 +28,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
 	"github.com/coppice-dev/coppice/internal/isolate"
 	"github.com/coppice-dev/coppice/reconcile"
+	"github.com/coppice-dev/coppice/reconcile/disrupt"
+	"github.com/coppice-dev/coppice/reconcile/interrupt"
 	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/reconcile/source"
@@ -61,6 +63,9 @@ type controllerOptions struct {
 	isolatedVPC    bool
 	disableDryRun  bool
 	reservedENIs   int
+	queue          string
+	rebalance      bool
+	gates          string
 }
 
 func newControllerCommand(s Streams) *cobra.Command {
@@ -119,6 +124,9 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.Int64Var(&o.evaluation.memory, "eval-memory", 0, evalMemoryUsage+" [EVAL_MEMORY]")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error [LOG_LEVEL]")
 	f.IntVar(&o.reservedENIs, "reserved-enis", 0, "network interfaces that pods get no addresses from [RESERVED_ENIS]")
+	f.StringVar(&o.queue, "interruption-queue", "", "`name` of the SQS queue with EC2's notices; none is read if empty [INTERRUPTION_QUEUE]")
+	f.BoolVar(&o.rebalance, "drain-on-rebalance", false, "take spot nodes away when EC2 recommends it, not only when it is certain [DRAIN_ON_REBALANCE]")
+	f.StringVar(&o.gates, "feature-gates", "", "Karpenter's `NAME=true,...`: SpotToSpotConsolidation and NodeRepair are known, others are ignored [FEATURE_GATES]")
 	f.BoolVar(&o.disableDryRun, "disable-dry-run", false, "don't check permissions by dry runs before a NodeClass is ready [DISABLE_DRY_RUN]")
 	f.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "don't ask the Pricing API, which has no VPC endpoint [ISOLATED_VPC]")
 }
@@ -164,8 +172,12 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 		Region: o.region, ClusterName: o.clusterName, ClusterEndpoint: o.clusterEndpoint, ClusterCA: ca, ClusterCIDR: o.clusterCIDR,
 		KubernetesVersion: func(context.Context) (string, error) { return serverMinor(kube) },
 		MemoryOverhead:    &o.memoryOverhead, IsolatedVPC: o.isolatedVPC, DisableDryRun: o.disableDryRun,
-		ReservedENIs: o.reservedENIs,
+		ReservedENIs: o.reservedENIs, InterruptionQueue: o.queue,
 	})
+	if err != nil {
+		return err
+	}
+	gates, err := readGates(o.gates)
 	if err != nil {
 		return err
 	}
@@ -179,7 +191,8 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	}
 	return reconcile.Run(ctx, reconcile.Options{
 		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate}, Batch: o.batch,
-		Limits: limits, Timeouts: o.timeouts,
+		Limits: limits, Timeouts: o.timeouts, Gates: gates,
+		Interruptions: o.queue != "", Interruption: interrupt.Options{Rebalance: o.rebalance},
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
 	})
@@ -196,6 +209,25 @@ func clusterLimits(in map[string]string) (corev1.ResourceList, error) {
 		out[corev1.ResourceName(name)] = q
 	}
 	return out, nil
+}
+
+// readGates reads Karpenter's way of writing feature gates.
+func readGates(text string) (disrupt.Gates, error) {
+	var g disrupt.Gates
+	for _, gate := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+		name, value, _ := strings.Cut(strings.TrimSpace(gate), "=")
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return g, &ExitError{Code: ExitUsage, Err: fmt.Errorf("feature gate %q: write NAME=true or NAME=false", gate)}
+		}
+		switch name {
+		case "SpotToSpotConsolidation":
+			g.SpotToSpot = on
+		case "NodeRepair":
+			g.NodeRepair = on
+		}
+	}
+	return g, nil
 }
 
 func newLogger(s Streams, level string) (logr.Logger, error) {

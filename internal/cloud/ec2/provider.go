@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eks"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/pricing"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"k8s.io/utils/clock"
 
@@ -77,6 +78,8 @@ type Config struct {
 	IsolatedVPC bool
 	// DisableDryRun leaves out the calls that check permissions before a launch does.
 	DisableDryRun bool
+	// InterruptionQueue is the name of the SQS queue that EventBridge sends notices to.
+	InterruptionQueue string
 	// Clock is the time that caches and conditions follow. Nil means real time.
 	Clock clock.PassiveClock
 }
@@ -108,6 +111,7 @@ type Provider struct {
 	iam     *iam.Client
 	eks     *eks.Client
 	pricing *pricing.Client
+	sqs     *sqs.Client
 
 	overheadPPM int64
 
@@ -121,6 +125,7 @@ type Provider struct {
 	clusters     *memo[struct{}, clusterInfo]
 	templates    *memo[string, struct{}]
 	lists        *memo[struct{}, []cloud.Instance]
+	queues       *memo[string, string]
 
 	machines *feed[machineList]
 	prices   *feed[map[string]int64]
@@ -181,6 +186,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		pricing: pricing.NewFromConfig(sdk, func(o *pricing.Options) {
 			o.Region = pricingRegion(sdk.Region)
 		}),
+		sqs: sqs.NewFromConfig(sdk),
 
 		overheadPPM: int64(overhead*1e6 + 0.5),
 
@@ -194,6 +200,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		clusters:     newMemo[struct{}, clusterInfo](clk, clusterTTL),
 		templates:    newMemo[string, struct{}](clk, templateTTL),
 		lists:        newMemo[struct{}, []cloud.Instance](clk, listTTL),
+		queues:       newMemo[string, string](clk, templateTTL),
 
 		unavailable: newUnavailable(),
 		types:       map[string]*typeList{},
