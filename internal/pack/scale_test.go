@@ -62,13 +62,14 @@ func fleet(nodes, perNode, shapes int, tight bool, types []InstanceType, r *rand
 	return p
 }
 
-// BenchmarkWhatIf asks what became of the pods if one node were gone.
+// BenchmarkWhatIf asks what became of the pods if some nodes were gone; with all of
+// them it packs the fleet anew.
 func BenchmarkWhatIf(b *testing.B) {
 	for _, t := range []struct {
 		name  string
 		types []InstanceType
 	}{{"types=36", endToEndTypes(256)}, {"types=800", catalogueTypes("us-west-2", true)}} {
-		for _, gone := range []int{1, -1, 10, 100} {
+		for _, gone := range []int{1, -1, 10, 100, 1000} {
 			tight := gone < 0
 			gone = max(gone, 1)
 			b.Run(fmt.Sprintf("%s/nodes=1000/gone=%d/tight=%v", t.name, gone, tight), func(b *testing.B) {
