@@ -55,14 +55,14 @@ func (v *solver) bindCliques() {
 func (v *solver) dropCliques() {
 	m, dims := v.menu, len(v.dims)
 	keep := m.dims
-	for keep > dims && v.rates[keep-1] == 0 {
+	for keep > dims && v.boundRates[keep-1] == 0 {
 		keep--
 	}
 	if keep == m.dims {
 		return
 	}
 	v.menu = m.base.extended(dims, m.cliques[:keep-dims])
-	v.rates = v.rates[:keep]
+	v.boundRates = v.boundRates[:keep]
 	v.remaining, v.least = v.remaining[:keep], v.least[:keep]
 	for i := range v.kinds {
 		v.kinds[i].demand = v.kinds[i].demand[:keep]

@@ -28,9 +28,10 @@ type solver struct {
 	schemes  map[string]*scheme
 	order    []int32 // batches, in the order in which they are placed
 
-	// rates weigh resources, see menu.findRates; remaining is the demand for which
-	// no node is open yet; least is the smallest demand of any batch, by dimension.
-	rates, remaining, least []int64
+	// boundRates are those that prove the best bound, rates the ones that steer the
+	// search, see menu.lean; remaining is the demand for which no node is open yet;
+	// least is the smallest demand of any batch, by dimension.
+	rates, boundRates, remaining, least []int64
 
 	// templates are the kinds that ask for the same and may be in the same breeds, as
 	// charges without pods; takers is the memory of their entries.
@@ -190,13 +191,14 @@ func (v *solver) weigh() {
 			v.least[d] = min(v.least[d], q)
 		}
 	}
-	v.rates = v.findRates(v.charges(func(k int32) int64 {
+	v.boundRates = v.findRates(v.charges(func(k int32) int64 {
 		if b := &v.batches[v.kinds[k].batch]; b.first == k {
 			return int64(len(b.pods))
 		}
 		return 0
 	}), 0)
 	v.dropCliques()
+	v.rates = v.menu.lean(v.boundRates, v.remaining)
 	for i := range v.kinds {
 		v.kinds[i].worth = worthOf(v.kinds[i].demand, v.rates)
 	}
