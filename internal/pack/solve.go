@@ -198,7 +198,10 @@ func (v *solver) weigh() {
 		return 0
 	}), 0)
 	v.dropCliques()
-	v.rates = v.menu.lean(v.boundRates, v.remaining)
+	v.rates = v.boundRates
+	if v.menu.cliques != nil {
+		v.rates = v.menu.lean(v.boundRates, v.remaining)
+	}
 	for i := range v.kinds {
 		v.kinds[i].worth = worthOf(v.kinds[i].demand, v.rates)
 	}
