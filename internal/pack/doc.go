@@ -28,6 +28,7 @@
 //
 //	state.go pod.go node.go   the problem as it is kept: slots, free vectors, lists
 //	spec.go filter.go         pods of equal content share a spec, specs a filter
+//	symbol.go bitset.go       names as numbers, sets of small numbers
 //	mention.go                the labels that pods talk about
 //	topology.go               tallies: pods counted by zone and the like
 //
@@ -50,6 +51,7 @@
 //	report.go writer.go       the plan written down
 //	product.go                no combination in it that doesn't suit
 //	explain.go                why a pod has no place
+//	lookup.go                 what the state holds
 //	whatif.go                 the same for a cluster that differs a little
 //
 // What each of the searches is worth was measured: docs/packing.md has the figures.
