@@ -18,7 +18,7 @@ import (
 )
 
 type upOptions struct {
-	stack.Config
+	cloudOptions
 	info  string
 	quiet bool
 }
@@ -42,22 +42,18 @@ at the end.`,
 	f.StringVar(&o.info, "info", "", "write addresses and credentials as JSON to this `file`, or as one line to stdout if it is -")
 	f.StringVar(&o.DataDir, "data-dir", "", "keep data and logs in this `folder`, which must be empty, and leave it there")
 	f.BoolVar(&o.quiet, "quiet", false, "log only what goes wrong")
-	f.StringVar(&o.ClusterName, "cluster-name", "demo", "`name` of the EKS cluster")
-	f.StringVar(&o.Region, "region", "us-west-2", "AWS `region` to simulate")
-	f.StringVar(&o.Queue, "queue", "", "`name` of the SQS queue for interruptions (default: the cluster's name)")
-	f.DurationVar(&o.BootDelay, "boot-delay", 3*time.Second, "`time` from an instance's launch to its running")
-	f.DurationVar(&o.BootJitter, "boot-jitter", 0, "spread boots evenly over this `time` around the delay")
-	f.DurationVar(&o.ShutdownDelay, "shutdown-delay", 2*time.Second, "`time` from the request to terminate to terminated")
+	o.cloud(f)
 	f.DurationVar(&o.ReadyDelay, "node-ready-delay", time.Second, "`time` from a node's registration to its being ready")
 	f.DurationVar(&o.PodDelay, "pod-delay", 200*time.Millisecond, "`time` from a pod's being bound to its running")
 	f.DurationVar(&o.NodeGrace, "node-grace", 50*time.Second, "how long a node may be silent before it counts as lost")
-	f.Uint64Var(&o.Seed, "seed", 1, "`number` that the simulator's choices follow from")
-	f.BoolVar(&o.Unthrottled, "unthrottled", false, "let any rate of AWS calls through")
 	return cmd
 }
 
 func up(ctx context.Context, o upOptions, stdout io.Writer, stderr *os.File) (err error) {
 	began := time.Now()
+	if err := o.load(); err != nil {
+		return err
+	}
 	dir, remove, err := makeDataDir(o.DataDir)
 	if err != nil {
 		return err
@@ -117,8 +113,7 @@ func describe(w io.Writer, e endpoints.Endpoints, took time.Duration) {
 	fmt.Fprintf(w, "sandbox is ready after %.1f s\n\n", took.Seconds())
 	fmt.Fprintf(w, "  Kubernetes  %s\n", e.APIServer)
 	fmt.Fprintf(w, "              export KUBECONFIG=%s\n", e.Kubeconfig)
-	fmt.Fprintf(w, "  EC2         %s for all AWS services, region %s\n", e.EC2, e.Region)
-	fmt.Fprintf(w, "              export AWS_ENDPOINT_URL=%s AWS_REGION=%s AWS_ACCESS_KEY_ID=%s AWS_SECRET_ACCESS_KEY=%s\n", e.EC2, e.Region, e.AccessKeyID, e.SecretAccessKey)
+	describeEC2(w, e)
 	fmt.Fprintf(w, "  Git         %s\n", e.CloneURL("NAME"))
 	fmt.Fprintf(w, "              a repository is made by the first push to it\n")
 	fmt.Fprintf(w, "  data, logs  %s\n\n", e.DataDir)

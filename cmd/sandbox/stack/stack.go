@@ -54,6 +54,11 @@ type Config struct {
 	Seed uint64
 	// Unthrottled lets any number of API calls through.
 	Unthrottled bool
+	// Speed is how much faster than real time passes in AWS; 1 if zero. Kubernetes
+	// keeps to real time.
+	Speed float64
+	// Scenario is what happens in AWS, and when, from the start.
+	Scenario *ec2sim.Scenario
 
 	// Log gets what happens to machines. The control plane logs to a file.
 	Log *slog.Logger
@@ -144,6 +149,7 @@ func (s *Stack) up(ctx context.Context, cfg Config) error {
 		BootDelay: cfg.BootDelay, BootJitter: cfg.BootJitter, ShutdownDelay: cfg.ShutdownDelay,
 		Seed: cfg.Seed, Keys: map[string]string{e.AccessKeyID: e.SecretAccessKey},
 		Queues: []string{cfg.Queue}, Unthrottled: cfg.Unthrottled,
+		Clock: ec2sim.NewClock(cmp.Or(cfg.Speed, 1)), Scenario: cfg.Scenario,
 	})
 	if err != nil {
 		return fmt.Errorf("start the EC2 simulator: %w", err)
