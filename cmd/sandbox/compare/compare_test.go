@@ -111,6 +111,14 @@ func TestTable(t *testing.T) {
 	if strings.Contains(got, "pods moved") || strings.Contains(got, "other") {
 		t.Errorf("rows or tables that don't belong there:\n%s", got)
 	}
+	// Where all rounds were disturbed, no time is said to be good.
+	for i := range r.Results {
+		r.Results[i].Disturbed = true
+	}
+	got = r.markdown([]scenario{{name: "s", about: "some pods"}})
+	if !strings.Contains(got, "| met, disturbed |") || !strings.Contains(got, "not to be relied on") || strings.Contains(got, "| missed, disturbed |") {
+		t.Errorf("disturbed rounds are not told apart:\n%s", got)
+	}
 	// A price above the peer's in any round misses its bar, whatever the median.
 	m := metrics()[3]
 	if m.met([]float64{0.9, 0.9, 1.01}) || !m.met([]float64{0.9, 0.9, 1}) {
