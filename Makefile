@@ -23,7 +23,7 @@ STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/comp
 # doesn't.
 NESTED := cmd/sandbox schemas/difftest internal/catalogue/gen internal/ec2sim/kumo
 
-.PHONY: help build sandbox karpenter demo compare test check generate update bench clean
+.PHONY: help build sandbox karpenter demo compare test chaos check generate update bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ compare: build sandbox karpenter ## measure Coppice beside Karpenter (SCENARIOS,
 test: build sandbox ## run all tests, those against a real API server too
 	COPPICE_REQUIRE_SANDBOX=1 $(GO) test ./...
 	@for m in $(NESTED); do echo "$(GO) -C $$m test ./..."; $(GO) -C $$m test ./... || exit 1; done
+
+chaos: sandbox ## kill controllers 200 times at random moments (SEED=n repeats a run)
+	COPPICE_REQUIRE_SANDBOX=1 COPPICE_CHAOS_KILLS=200 COPPICE_CHAOS_SEED=$(SEED) $(GO) test -timeout 2h -count 1 -v -run TestChaos ./reconcile
 
 check: ## formatting, vet, and generated files and goldens that match the tree
 	@bash .ci/check

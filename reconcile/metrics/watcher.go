@@ -1,0 +1,199 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/reconcile/health"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// Indexes into definitions.
+const (
+	nodesAllocatable = iota
+	nodesPodRequests
+	nodesDaemonRequests
+	nodesOverhead
+	nodesAge
+	poolLimit
+	poolUsage
+	poolFailures
+	poolHeld
+	claimsByPhase
+	clusterNodes
+	clusterSynced
+	clusterUtilization
+)
+
+// definitions are the gauges that are read from the state, in the order of the
+// indexes.
+func definitions() []definition {
+	node := []string{"node_name", labelNodePool, "instance_type", labelZone, labelCapacityType, "arch"}
+	resources := append(append([]string(nil), node...), labelResource)
+	return []definition{
+		{"karpenter_nodes_allocatable", "gauge", "What a Node's pods may request in all.", resources},
+		{"karpenter_nodes_total_pod_requests", "gauge", "What the pods on a Node request, daemons aside.", resources},
+		{"karpenter_nodes_total_daemon_requests", "gauge", "What the daemons on a Node request.", resources},
+		{"karpenter_nodes_system_overhead", "gauge", "What the system keeps of a Node: its capacity less what is allocatable.", resources},
+		{"karpenter_nodes_current_lifetime_seconds", "gauge", "A Node's age.", node},
+		{"karpenter_nodepools_limit", "gauge", "What a NodePool's nodes may add up to.", []string{labelNodePool, labelResource}},
+		{"karpenter_nodepools_usage", "gauge", "What a NodePool's nodes add up to.", []string{labelNodePool, labelResource}},
+		{"coppice_nodepools_launch_failures", "gauge", "A NodePool's launches that failed in a row; above 0 it is held back.", []string{labelNodePool}},
+		{"coppice_nodepools_held_seconds", "gauge", "How long until a NodePool that is held back is tried again.", []string{labelNodePool}},
+		{"coppice_nodeclaims", "gauge", "NodeClaims by how far they have come: Pending, Launched, Registered, Initialized, Deleting.", []string{labelNodePool, "phase"}},
+		{"karpenter_cluster_state_node_count", "gauge", "Nodes and NodeClaims that the controller knows of.", nil},
+		{"karpenter_cluster_state_synced", "gauge", "1 once the controller has seen all that there is.", nil},
+		{"karpenter_cluster_utilization_percent", "gauge", "What pods request of what Nodes have allocatable, in percent.", []string{labelResource}},
+	}
+}
+
+// Watcher reads gauges from the cluster's state whenever they are asked for.
+type Watcher struct {
+	state  *cluster.State
+	synced func() bool
+	kube   client.Reader
+	health *health.Tracker
+	clock  clock.PassiveClock
+	descs  []*prometheus.Desc
+}
+
+// NewWatcher returns a watcher that is yet to be registered. The client reads from a
+// cache.
+func NewWatcher(state *cluster.State, synced func() bool, kube client.Reader, tracker *health.Tracker, clk clock.PassiveClock) *Watcher {
+	w := &Watcher{state: state, synced: synced, kube: kube, health: tracker, clock: clk}
+	for _, d := range definitions() {
+		w.descs = append(w.descs, prometheus.NewDesc(d.name, d.help, d.labels, nil))
+	}
+	return w
+}
+
+// Describe implements prometheus.Collector.
+func (w *Watcher) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range w.descs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *Watcher) Collect(out chan<- prometheus.Metric) {
+	put := func(index int, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(w.descs[index], prometheus.GaugeValue, value, labels...)
+	}
+	ready := 0.0
+	if w.synced() {
+		ready = 1
+	}
+	put(clusterSynced, ready)
+	if ready == 0 {
+		return // what is known so far would look like a cluster that shrank
+	}
+	now, s := w.clock.Now(), w.state.Snapshot()
+	put(clusterNodes, float64(len(s.Nodes)))
+	w.nodes(s, now, put)
+	w.pools(s, now, put)
+}
+
+func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64, ...string)) {
+	requested, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
+	for _, n := range s.Nodes {
+		if n.Claim == nil || n.Node == nil {
+			continue
+		}
+		l := n.Node.Labels
+		labels := []string{n.Node.Name, n.Pool(), l[corev1.LabelInstanceTypeStable], l[corev1.LabelTopologyZone], l[karpenter.LabelCapacityType], l[corev1.LabelArchStable]}
+		each := func(index int, list corev1.ResourceList) {
+			for name, q := range list {
+				put(index, q.AsApproximateFloat64(), append(append([]string(nil), labels...), string(name))...)
+			}
+		}
+		pods, daemons, system := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
+		for _, p := range n.Pods {
+			into := pods
+			if cluster.OwnedByDaemonSet(p) {
+				into = daemons
+			}
+			add(into, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+		}
+		have := n.Allocatable()
+		for name, q := range n.Capacity() {
+			q.Sub(have[name])
+			system[name] = q
+		}
+		each(nodesAllocatable, have)
+		each(nodesPodRequests, pods)
+		each(nodesDaemonRequests, daemons)
+		each(nodesOverhead, system)
+		put(nodesAge, now.Sub(n.Node.CreationTimestamp.Time).Seconds(), labels...)
+		add(allocatable, have)
+		add(requested, pods)
+		add(requested, daemons)
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if have := allocatable[name]; !have.IsZero() {
+			used := requested[name]
+			put(clusterUtilization, 100*used.AsApproximateFloat64()/have.AsApproximateFloat64(), string(name))
+		}
+	}
+}
+
+func (w *Watcher) pools(s cluster.Snapshot, now time.Time, put func(int, float64, ...string)) {
+	var list karpenter.NodePoolList
+	if err := w.kube.List(context.Background(), &list); err != nil {
+		return // the cache is stopping
+	}
+	phases := map[[2]string]int{}
+	for _, n := range s.Nodes {
+		if n.Claim != nil {
+			phases[[2]string{n.Pool(), phase(n)}]++
+		}
+	}
+	for k, n := range phases {
+		put(claimsByPhase, float64(n), k[0], k[1])
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		for name, q := range p.Spec.Limits {
+			put(poolLimit, q.AsApproximateFloat64(), p.Name, string(name))
+		}
+		for name, q := range p.Status.Resources {
+			put(poolUsage, q.AsApproximateFloat64(), p.Name, string(name))
+		}
+		h := w.health.Hold(p.Name)
+		put(poolFailures, float64(h.Failures), p.Name)
+		put(poolHeld, max(0, h.Until.Sub(now).Seconds()), p.Name)
+	}
+}
+
+// phase is how far a claim has come.
+func phase(n cluster.Node) string {
+	switch {
+	case n.Deleting():
+		return "Deleting"
+	case n.Initialized():
+		return karpenter.ConditionInitialized
+	case n.Registered():
+		return karpenter.ConditionRegistered
+	case n.Claim.Status.ProviderID != "":
+		return karpenter.ConditionLaunched
+	}
+	return "Pending"
+}
+
+func add(into, more corev1.ResourceList) {
+	for name, q := range more {
+		have, ok := into[name]
+		if !ok {
+			have = resource.Quantity{}
+		}
+		have.Add(q)
+		into[name] = have
+	}
+}
