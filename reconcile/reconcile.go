@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/interrupt"
 	"github.com/coppice-dev/coppice/reconcile/lifecycle"
+	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/reconcile/nodeclass"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/reconcile/source"
@@ -94,14 +96,23 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("start controllers: %w", err)
 	}
+	set := metrics.New()
+	if err := set.Register(crmetrics.Registry); err != nil {
+		return fmt.Errorf("start controllers: %w", err)
+	}
+	watcher := metrics.NewWatcher(state, synced, mgr.GetClient(), tracker, clk)
+	if err := crmetrics.Registry.Register(watcher); err != nil {
+		return fmt.Errorf("start controllers: register metrics: %w", err)
+	}
+	defer crmetrics.Registry.Unregister(watcher)
 	for name, setup := range map[string]func() error{
 		"source":    func() error { return source.Setup(mgr, o.Source) },
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
 		"provision": func() error {
-			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Book: book, Health: tracker})
+			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Book: book, Health: tracker, Metrics: set})
 		},
 		"lifecycle": func() error {
-			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker})
+			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker, Metrics: set})
 		},
 		"interrupt": func() error {
 			if !o.Interruptions {

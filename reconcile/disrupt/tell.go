@@ -24,6 +24,12 @@ type metrics struct {
 	saved                      prometheus.Counter
 }
 
+// RegisterMetrics adds the metrics of disruption to what is exposed.
+func RegisterMetrics(r prometheus.Registerer) error {
+	_, err := newMetrics(r)
+	return err
+}
+
 // newMetrics registers the metrics, or finds those that are registered.
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -35,6 +36,8 @@ type collector struct {
 	live  client.Reader // past the cache: a claim not seen yet must not cost its instance
 	cloud Cloud
 	clock clock.Clock
+
+	metrics *metrics.Set
 }
 
 // NeedLeaderElection keeps a standby from collecting what the leader launches.
@@ -75,6 +78,7 @@ func (c *collector) collect(ctx context.Context) error {
 		if err := c.cloud.Terminate(ctx, i.ID); err != nil {
 			return fmt.Errorf("terminate instance %s, which no NodeClaim owns: %w", i.ID, err)
 		}
+		c.metrics.InstancesWithoutClaim.WithLabelValues().Inc()
 		ctrl.LoggerFrom(ctx).Info("terminated an instance that no NodeClaim owns", "instance", i.ID, "type", i.Type)
 	}
 	for _, claim := range claimsWithoutNode(claims.Items, now) {

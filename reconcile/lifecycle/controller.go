@@ -24,6 +24,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/reconcile/health"
+	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -57,6 +58,8 @@ type Options struct {
 	Timeouts Timeouts
 	// Health is told how claims fare.
 	Health *health.Tracker
+	// Metrics count what happens.
+	Metrics *metrics.Set
 }
 
 // retryFirst and retryMost bound the pauses between attempts at a step that fails,
@@ -76,6 +79,7 @@ type Reconciler struct {
 	machines *machines
 	timeouts Timeouts
 	health   *health.Tracker
+	metrics  *metrics.Set
 
 	// launched remembers what a claim's launch returned, as a launch, by claim UID:
 	// the watch may be slow to deliver the status that says so, and the cloud to
@@ -91,12 +95,41 @@ func (r *Reconciler) tell(before, after *karpenter.NodeClaim) {
 		condition string
 		stage     health.Stage
 	}{{karpenter.ConditionLaunched, health.Launched}, {karpenter.ConditionRegistered, health.Registered}, {karpenter.ConditionInitialized, health.Initialized}} {
-		if pool != "" && isTrue(after, x.condition) && !isTrue(before, x.condition) {
+		if !isTrue(after, x.condition) || isTrue(before, x.condition) {
+			continue
+		}
+		if pool != "" {
 			r.health.Reached(pool, after.Name, x.stage)
 		}
+		r.metrics.NodeClaimStep.WithLabelValues(x.condition, pool).Observe(r.clock.Since(after.CreationTimestamp.Time).Seconds())
+		if x.stage == health.Registered {
+			r.metrics.NodesCreated.WithLabelValues(pool, after.Labels[corev1.LabelTopologyZone]).Inc()
+		}
 	}
-	if pool != "" && !controllerutil.ContainsFinalizer(after, karpenter.Finalizer) {
-		r.health.Gone(pool, after.Name)
+	if isTrue(after, karpenter.ConditionDrained) && !isTrue(before, karpenter.ConditionDrained) {
+		r.metrics.NodesDrained.WithLabelValues(pool).Inc()
+	}
+	if !controllerutil.ContainsFinalizer(after, karpenter.Finalizer) && controllerutil.ContainsFinalizer(before, karpenter.Finalizer) {
+		r.ended(after, pool)
+	}
+}
+
+// ended records that a claim is gone with all that it had.
+func (r *Reconciler) ended(claim *karpenter.NodeClaim, pool string) {
+	if pool != "" {
+		r.health.Gone(pool, claim.Name)
+	}
+	zone, took := claim.Labels[corev1.LabelTopologyZone], r.clock.Since(claim.DeletionTimestamp.Time).Seconds()
+	r.metrics.NodeClaimsTerminated.WithLabelValues(pool, claim.Labels[karpenter.LabelCapacityType], zone).Inc()
+	r.metrics.NodeClaimTermination.WithLabelValues(pool).Observe(took)
+	now := r.clock.Now()
+	if isTrue(claim, karpenter.ConditionInstanceTerminating) {
+		r.metrics.InstanceTermination.WithLabelValues(pool).Observe(now.Sub(since(claim, karpenter.ConditionInstanceTerminating, now)).Seconds())
+	}
+	if isTrue(claim, karpenter.ConditionRegistered) {
+		r.metrics.NodesTerminated.WithLabelValues(pool, zone).Inc()
+		r.metrics.NodeTermination.WithLabelValues(pool).Observe(took)
+		r.metrics.NodeLifetime.WithLabelValues(pool).Observe(now.Sub(since(claim, karpenter.ConditionRegistered, now)).Seconds())
 	}
 }
 
@@ -110,6 +143,7 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 		machines: &machines{cloud: c, clock: clk},
 		timeouts: o.Timeouts,
 		health:   o.Health,
+		metrics:  o.Metrics,
 	}
 	ctx := context.Background()
 	for _, x := range []struct {
@@ -132,7 +166,7 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 			return fmt.Errorf("index %T by %s: %w", x.object, x.field, err)
 		}
 	}
-	if err := mgr.Add(&collector{kube: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: c, clock: clk}); err != nil {
+	if err := mgr.Add(&collector{kube: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: c, clock: clk, metrics: o.Metrics}); err != nil {
 		return fmt.Errorf("add instance collector: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -203,6 +237,7 @@ func (r *Reconciler) raise(ctx context.Context, claim *karpenter.NodeClaim, node
 	}
 	if at, expires := expiry(claim); expires && !now.Before(at) {
 		r.events.Eventf(claim, nil, corev1.EventTypeNormal, "Expired", "Delete", "NodeClaim reached expireAfter %s", claim.Spec.ExpireAfter.String())
+		r.metrics.NodeClaimsDisrupted.WithLabelValues("expired", claim.Labels[karpenter.LabelNodePool]).Inc()
 		return 0, r.remove(ctx, claim, "expired")
 	}
 	if step, _ := r.timeouts.overdue(claim, now); step != "" {

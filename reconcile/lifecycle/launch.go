@@ -177,7 +177,7 @@ const insufficientCapacity = "InsufficientCapacityError"
 func (r *Reconciler) giveUp(ctx context.Context, claim *karpenter.NodeClaim, reason, why string) error {
 	set(claim, karpenter.ConditionLaunched, metav1.ConditionFalse, reason, oneLine(why))
 	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "NodeClaim %s can't be launched: %s", claim.Name, oneLine(why))
-	r.failed(claim, health.Launched, reason+": "+oneLine(why))
+	r.failed(claim, health.Launched, reason, why)
 	return r.remove(ctx, claim, reason)
 }
 
@@ -204,12 +204,29 @@ func (r *Reconciler) timeOut(ctx context.Context, claim *karpenter.NodeClaim, st
 		}
 	}
 	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "%s", oneLine(why))
-	r.failed(claim, stage, reason+": "+oneLine(why))
+	r.failed(claim, stage, reason, why)
 	return r.remove(ctx, claim, reason)
 }
 
-func (r *Reconciler) failed(claim *karpenter.NodeClaim, stage health.Stage, why string) {
-	if pool := claim.Labels[karpenter.LabelNodePool]; pool != "" {
-		r.health.Failed(pool, claim.Name, stage, why, r.clock.Now())
+func (r *Reconciler) failed(claim *karpenter.NodeClaim, stage health.Stage, reason, why string) {
+	pool := claim.Labels[karpenter.LabelNodePool]
+	if pool != "" {
+		r.health.Failed(pool, claim.Name, stage, reason+": "+oneLine(why), r.clock.Now())
 	}
+	r.metrics.NodeClaimsDisrupted.WithLabelValues(disruption(reason), pool).Inc()
+}
+
+// disruption is Karpenter's name, in metrics, of the reason for giving up a claim.
+func disruption(reason string) string {
+	switch reason {
+	case insufficientCapacity:
+		return "insufficient_capacity"
+	case "LaunchTimeout":
+		return "launch_timeout"
+	case "FailedRegistration":
+		return "registration_timeout"
+	case "FailedInitialization":
+		return "initialization_timeout"
+	}
+	return "nodeclass_not_ready"
 }

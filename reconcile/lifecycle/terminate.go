@@ -2,7 +2,10 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -188,8 +191,10 @@ func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.P
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
+	r.metrics.EvictionRequests.WithLabelValues(strconv.Itoa(code(err))).Inc()
 	switch {
 	case err == nil:
+		r.metrics.PodsDrained.WithLabelValues("eviction").Inc()
 		r.events.Eventf(pod, node, corev1.EventTypeNormal, "Evicted", "Evict", "Evicted from Node %s, which is being removed", node.Name)
 		return "", nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
@@ -202,11 +207,26 @@ func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.P
 	return "", fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
+// code is the API server's answer, as a status of HTTP.
+func code(err error) int {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return http.StatusCreated
+	case errors.As(err, &status):
+		return int(status.Status().Code)
+	}
+	return http.StatusInternalServerError
+}
+
 // deletePod removes a pod that may not outlive its Node, with as much of its grace
 // period as is left. It passes over PodDisruptionBudgets, as the deadline demands.
 func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, left time.Duration) error {
 	grace := max(1, int64(left.Seconds()))
 	err := r.kube.Delete(ctx, pod, client.GracePeriodSeconds(grace), client.Preconditions{UID: &pod.UID})
+	if err == nil {
+		r.metrics.PodsDrained.WithLabelValues("deletion").Inc()
+	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -3,8 +3,6 @@ package metrics
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -43,13 +41,6 @@ type Set struct {
 	IgnoredPods           *prometheus.GaugeVec
 	InstancesWithoutClaim *prometheus.CounterVec
 	collectors            []prometheus.Collector
-	definitions           []definition
-}
-
-// definition is one row of the documentation.
-type definition struct {
-	name, kind, help string
-	labels           []string
 }
 
 // New returns a set that nothing has been counted in.
@@ -58,7 +49,7 @@ func New() *Set {
 	pool := labelNodePool
 	s.NodeClaimsCreated = s.counter("karpenter_nodeclaims_created_total", "NodeClaims created, by why.", labelReason, pool, "min_values_relaxed")
 	s.NodeClaimsTerminated = s.counter("karpenter_nodeclaims_terminated_total", "NodeClaims that are gone with their instances.", pool, labelCapacityType, labelZone)
-	s.NodeClaimsDisrupted = s.counter("karpenter_nodeclaims_disrupted_total", "NodeClaims that the controller decided to remove, by why.", labelReason, pool, labelCapacityType)
+	s.NodeClaimsDisrupted = s.counter("karpenter_nodeclaims_disrupted_total", "NodeClaims taken away, by reason.", labelReason, pool)
 	s.NodeClaimsCancelled = s.counter("coppice_nodeclaims_cancelled_total", "NodeClaims removed before their launch because no pod needed them any more.", pool)
 	s.NodeClaimStep = s.histogram("coppice_nodeclaims_step_duration_seconds", "Time from a NodeClaim's creation until it was launched, registered and initialized.", steps, labelStep, pool)
 	s.NodeClaimTermination = s.histogram("karpenter_nodeclaims_termination_duration_seconds", "Time from a NodeClaim's deletion until it was gone.", durations, pool)
@@ -82,9 +73,16 @@ func New() *Set {
 func (s *Set) Register(r prometheus.Registerer) error {
 	var errs []error
 	for _, c := range s.collectors {
-		// A controller that is started twice in one process goes on with the first
-		// registration's families; its own figures aren't exposed then.
-		if err := r.Register(c); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+		var there prometheus.AlreadyRegisteredError
+		err := r.Register(c)
+		switch {
+		case errors.As(err, &there):
+			// Disruption counts into the same family. Of what else is there already, an
+			// earlier controller of this process goes on to show its own.
+			if have, ok := there.ExistingCollector.(*prometheus.CounterVec); ok && c == prometheus.Collector(s.NodeClaimsDisrupted) {
+				s.NodeClaimsDisrupted = have
+			}
+		case err != nil:
 			errs = append(errs, fmt.Errorf("register metrics: %w", err))
 		}
 	}
@@ -102,39 +100,20 @@ func lifetimes() []float64 {
 }
 func decisions() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 15) }
 
-func (s *Set) define(name, kind, help string, labels []string) {
-	s.definitions = append(s.definitions, definition{name, kind, help, labels})
-}
-
 func (s *Set) counter(name, help string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	s.collectors = append(s.collectors, v)
-	s.define(name, "counter", help, labels)
 	return v
 }
 
 func (s *Set) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	s.collectors = append(s.collectors, v)
-	s.define(name, "gauge", help, labels)
 	return v
 }
 
 func (s *Set) histogram(name, help string, buckets func() []float64, labels ...string) *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets()}, labels)
 	s.collectors = append(s.collectors, v)
-	s.define(name, "histogram", help, labels)
 	return v
-}
-
-// Table documents every metric of this package in Markdown.
-func Table() string {
-	all := slices.Concat(New().definitions, definitions())
-	slices.SortFunc(all, func(a, b definition) int { return strings.Compare(a.name, b.name) })
-	var out strings.Builder
-	out.WriteString("| metric | type | labels | is |\n|---|---|---|---|\n")
-	for _, d := range all {
-		fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", d.name, d.kind, strings.Join(d.labels, ", "), d.help)
-	}
-	return out.String()
 }

@@ -33,25 +33,31 @@ const (
 	clusterUtilization
 )
 
+// definition is a gauge that is read from the state.
+type definition struct {
+	name, help string
+	labels     []string
+}
+
 // definitions are the gauges that are read from the state, in the order of the
 // indexes.
 func definitions() []definition {
 	node := []string{"node_name", labelNodePool, "instance_type", labelZone, labelCapacityType, "arch"}
 	resources := append(append([]string(nil), node...), labelResource)
 	return []definition{
-		{"karpenter_nodes_allocatable", "gauge", "What a Node's pods may request in all.", resources},
-		{"karpenter_nodes_total_pod_requests", "gauge", "What the pods on a Node request, daemons aside.", resources},
-		{"karpenter_nodes_total_daemon_requests", "gauge", "What the daemons on a Node request.", resources},
-		{"karpenter_nodes_system_overhead", "gauge", "What the system keeps of a Node: its capacity less what is allocatable.", resources},
-		{"karpenter_nodes_current_lifetime_seconds", "gauge", "A Node's age.", node},
-		{"karpenter_nodepools_limit", "gauge", "What a NodePool's nodes may add up to.", []string{labelNodePool, labelResource}},
-		{"karpenter_nodepools_usage", "gauge", "What a NodePool's nodes add up to.", []string{labelNodePool, labelResource}},
-		{"coppice_nodepools_launch_failures", "gauge", "A NodePool's launches that failed in a row; above 0 it is held back.", []string{labelNodePool}},
-		{"coppice_nodepools_held_seconds", "gauge", "How long until a NodePool that is held back is tried again.", []string{labelNodePool}},
-		{"coppice_nodeclaims", "gauge", "NodeClaims by how far they have come: Pending, Launched, Registered, Initialized, Deleting.", []string{labelNodePool, "phase"}},
-		{"karpenter_cluster_state_node_count", "gauge", "Nodes and NodeClaims that the controller knows of.", nil},
-		{"karpenter_cluster_state_synced", "gauge", "1 once the controller has seen all that there is.", nil},
-		{"karpenter_cluster_utilization_percent", "gauge", "What pods request of what Nodes have allocatable, in percent.", []string{labelResource}},
+		{"karpenter_nodes_allocatable", "What a Node's pods may request in all.", resources},
+		{"karpenter_nodes_total_pod_requests", "What the pods on a Node request, daemons aside.", resources},
+		{"karpenter_nodes_total_daemon_requests", "What the daemons on a Node request.", resources},
+		{"karpenter_nodes_system_overhead", "What the system keeps of a Node: its capacity less what is allocatable.", resources},
+		{"karpenter_nodes_current_lifetime_seconds", "A Node's age.", node},
+		{"karpenter_nodepools_limit", "What a NodePool's nodes may add up to.", []string{labelNodePool, labelResource}},
+		{"karpenter_nodepools_usage", "What a NodePool's nodes add up to.", []string{labelNodePool, labelResource}},
+		{"coppice_nodepools_launch_failures", "A NodePool's launches that failed in a row; above 0 it is held back.", []string{labelNodePool}},
+		{"coppice_nodepools_held_seconds", "How long until a NodePool that is held back is tried again.", []string{labelNodePool}},
+		{"coppice_nodeclaims", "NodeClaims by how far they have come: Pending, Launched, Registered, Initialized, Deleting.", []string{labelNodePool, "phase"}},
+		{"karpenter_cluster_state_node_count", "Nodes and NodeClaims that the controller knows of.", nil},
+		{"karpenter_cluster_state_synced", "1 once the controller has seen all that there is.", nil},
+		{"karpenter_cluster_utilization_percent", "What pods request of what Nodes have allocatable, in percent.", []string{labelResource}},
 	}
 }
 

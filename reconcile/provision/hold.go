@@ -61,6 +61,7 @@ func (p *Planner) cancel(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("cancel NodeClaim %s: %w", name, err))
 			continue
 		}
+		p.metrics.NodeClaimsCancelled.WithLabelValues(claim.Labels[karpenter.LabelNodePool]).Inc()
 		delete(p.launching, name)
 	}
 	return errors.Join(errs...)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/health"
+	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -85,6 +87,7 @@ type Planner struct {
 	held   map[string]health.Hold
 	// launching are the claims made here that may not have been launched yet.
 	launching map[string]bool
+	metrics   *metrics.Set
 }
 
 // NeedLeaderElection keeps a standby from planning.
@@ -157,13 +160,18 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", clip(why.Error()))
 	}
+	p.metrics.IgnoredPods.WithLabelValues().Set(float64(len(p.model.Refused())))
+	p.metrics.QueueDepth.WithLabelValues("provisioner").Set(float64(p.model.Pending()))
 	if p.model.Pending() == 0 {
+		p.metrics.UnschedulablePods.WithLabelValues("provisioner").Set(0)
 		clear(p.told)
 		clear(p.places)
 		return 0, errors.Join(poolErr, p.cancel(ctx))
 	}
 	began := p.clock.Now()
 	plan := p.model.Plan(pack.Options{Stop: func() bool { return p.clock.Since(began) > think }})
+	p.metrics.SchedulingDuration.WithLabelValues("provisioner").Observe(p.clock.Since(began).Seconds())
+	p.metrics.UnschedulablePods.WithLabelValues("provisioner").Set(float64(len(plan.Unschedulable)))
 	if len(plan.NewNodes) > 0 {
 		log.Info("planned", "pods", p.model.Pending(), "newNodes", len(plan.NewNodes), "onExisting", len(plan.Assignments),
 			"unschedulable", len(plan.Unschedulable), "usdPerHour", float64(plan.MicroUSD)/1e6, "took", p.clock.Since(began).String())
@@ -297,6 +305,7 @@ func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.N
 	if err := p.kube.Create(ctx, claim); err != nil {
 		return "", fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 	}
+	p.metrics.NodeClaimsCreated.WithLabelValues("provisioned", pool.Name, strconv.FormatBool(node.Relaxed)).Inc()
 	p.state.SetClaim(claim.DeepCopy())
 	if p.held[pool.Name].Failures > 0 {
 		p.health.Probe(pool.Name, claim.Name)

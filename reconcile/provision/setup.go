@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/health"
+	"github.com/coppice-dev/coppice/reconcile/metrics"
 )
 
 // Options are what provisioning depends on beside the cloud.
@@ -21,6 +22,8 @@ type Options struct {
 	Book *record.Book
 	// Health says which pools to hold back.
 	Health *health.Tracker
+	// Metrics count what happens.
+	Metrics *metrics.Set
 }
 
 // Setup adds the planner, the keeper of static pools and the NodePool controller to
@@ -31,13 +34,13 @@ func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, 
 		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
 		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch,
 		model: cluster.NewModel(), book: o.Book, told: map[string]said{}, places: map[string]string{},
-		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{},
+		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{}, metrics: o.Metrics,
 	}
 	p.model.Limit(o.Limits)
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("add planner: %w", err)
 	}
-	if err := setupStatic(mgr, state, synced, clk, o.Health); err != nil {
+	if err := setupStatic(mgr, state, synced, clk, o); err != nil {
 		return fmt.Errorf("add keeper of static pools: %w", err)
 	}
 	return setupPools(mgr, state, o.Health)

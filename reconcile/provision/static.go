@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/reconcile/health"
+	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -39,10 +40,15 @@ type static struct {
 	events events.EventRecorder
 	clock  clock.Clock
 	health *health.Tracker
+
+	metrics *metrics.Set
 }
 
-func setupStatic(mgr ctrl.Manager, state *cluster.State, synced func() bool, clk clock.Clock, tracker *health.Tracker) error {
-	r := &static{kube: mgr.GetClient(), state: state, synced: synced, events: mgr.GetEventRecorder("coppice"), clock: clk, health: tracker}
+func setupStatic(mgr ctrl.Manager, state *cluster.State, synced func() bool, clk clock.Clock, o Options) error {
+	r := &static{
+		kube: mgr.GetClient(), state: state, synced: synced, events: mgr.GetEventRecorder("coppice"),
+		clock: clk, health: o.Health, metrics: o.Metrics,
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodepool-static").
 		For(&karpenter.NodePool{}).
@@ -100,6 +106,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 			errs = append(errs, fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err))
 			break
 		}
+		r.metrics.NodeClaimsCreated.WithLabelValues("provisioned", pool.Name, "false").Inc()
 		r.state.SetClaim(claim.DeepCopy())
 		if hold.Failures > 0 {
 			r.health.Probe(pool.Name, claim.Name)
