@@ -35,6 +35,10 @@ type Object struct {
 	// broken holds the pathKeys of fields that couldn't be evaluated and are
 	// therefore missing from Value, though the author wrote them.
 	broken map[string]bool
+	// mended is Value without the faults that have been found, or nil if there are
+	// none; excused holds the pathKeys of the faults. See mend.go.
+	mended  map[string]any
+	excused map[string]bool
 }
 
 // place is where an author wrote a field: its name and its value. A list

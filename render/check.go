@@ -13,25 +13,29 @@ import (
 )
 
 // check judges an object by its kind's CUE schema. It reports every fault, since
-// each field is judged on its own, and returns the paths of what is at fault.
-func (c *checker) check(o Object) (diag.List, [][]any) {
-	s := c.shapes[o.GVK.String()]
-	if s == nil {
-		return nil, nil
+// each field is judged on its own.
+func (c *checker) check(o Object) *review {
+	r := &review{checker: c, object: o, shape: c.shapes[o.GVK.String()], copy: o.Value}
+	if r.shape != nil && !o.broken[""] {
+		r.visit(r.shape, o.Value, nil)
+		r.conditions(r.shape, r.copy, nil)
+		r.sense()
 	}
-	r := &review{checker: c, object: o}
-	r.visit(s, o.Value, nil)
-	r.conditions(s, o.Value, nil)
-	return r.findings, r.faulty
+	return r
 }
 
 // review is the check of one object.
 type review struct {
 	*checker
 	object   Object
+	shape    *shape
 	findings diag.List
-	// faulty holds the paths that have findings, other than missing fields.
+	// faulty holds the paths that have findings.
 	faulty [][]any
+	// mends are what the findings say how to mend, and copy is the object with all of
+	// that done; as long as there is nothing to mend, it is the object itself.
+	mends []mend
+	copy  map[string]any
 }
 
 func (r *review) report(s *shape, code string, pos diag.Position, path []any, message, help string) {
@@ -44,6 +48,21 @@ func (r *review) report(s *shape, code string, pos diag.Position, path []any, me
 	}
 	r.findings = append(r.findings, f)
 	r.faulty = append(r.faulty, path)
+}
+
+// mend notes how a fault that was reported would be mended.
+func (r *review) mend(m mend) {
+	if len(r.mends) == 0 {
+		r.copy = copyTree(r.object.Value).(map[string]any)
+	}
+	r.mends = append(r.mends, m)
+	m.apply(r.copy)
+}
+
+// leaveOut mends the fault of a value by leaving it out. An element of a list is
+// replaced by one that the schema has nothing against.
+func (r *review) leaveOut(path []any) {
+	r.mend(mend{path: path, value: r.shape.at(PathString(path)).sample()})
 }
 
 func (r *review) visit(s *shape, data any, path []any) {
@@ -76,12 +95,14 @@ func (r *review) visit(s *shape, data any, path []any) {
 				message = name + ": " + message
 			}
 			r.report(s, CodeConstraint, r.object.KeyPosition(path...), path, message, "remove it")
+			r.leaveOut(path)
 		}
 		return
 	}
 	if kindOf(data)&s.kind == 0 {
 		r.report(s, CodeType, r.object.Position(path...), path,
 			fmt.Sprintf("%s must be %s, not %s", last(path), kindName(s.kind), kindName(kindOf(data))), s.help())
+		r.leaveOut(path)
 		return
 	}
 	if s.constrained {
@@ -105,7 +126,9 @@ func (r *review) visitStruct(s *shape, data map[string]any, path []any) {
 	}
 	for _, name := range s.required {
 		p := child(path, name)
-		if _, ok := data[name]; ok || r.object.broken[pathKey(p)] {
+		_, written := data[name]
+		// A field that was only misspelt is there in the copy.
+		if _, meant := lookup(r.copy, p); written || meant || r.object.broken[pathKey(p)] {
 			continue
 		}
 		r.report(s.fields[name], CodeRequired, r.object.Position(path...), p,
@@ -117,10 +140,16 @@ func (r *review) visitStruct(s *shape, data map[string]any, path []any) {
 func (r *review) unknown(s *shape, name string, path []any) {
 	var help string
 	known := sortedKeys(s.fields)
-	elsewhere := r.shapes[r.object.GVK.String()].holders(name)
+	elsewhere := r.shape.holders(name)
+	r.leaveOut(path)
 	switch suggestion := nearest(name, known); {
 	case suggestion != "":
 		help = fmt.Sprintf("did you mean %s?", suggestion)
+		meant := child(path[:len(path)-1], suggestion)
+		if _, taken := lookup(r.object.Value, meant); !taken {
+			value, _ := lookup(r.object.Value, path)
+			r.mend(mend{path: meant, value: value, put: true})
+		}
 	case len(elsewhere) == 1:
 		help = fmt.Sprintf("%s is a field of %s; move it there", name, elsewhere[0])
 	case len(known) == 0:
@@ -163,6 +192,7 @@ func (r *review) visitList(s *shape, data []any, path []any) {
 	}
 	switch n := len(data); {
 	case n > s.maxItems:
+		r.mend(mend{path: path, value: data[:s.maxItems], put: true})
 		r.report(s, CodeConstraint, r.object.Position(path...), path, fmt.Sprintf("%s has %d elements, more than %d", last(path), n, s.maxItems), s.help())
 	case n < s.minItems:
 		r.report(s, CodeConstraint, r.object.Position(path...), path, fmt.Sprintf("%s has %d elements, fewer than %d", last(path), n, s.minItems), s.help())
@@ -176,6 +206,20 @@ func (r *review) visitEnum(s *shape, data string, path []any) {
 		}
 	}
 	r.report(s, CodeEnum, r.object.Position(path...), path, fmt.Sprintf("%q is not a value of %s", data, last(path)), choiceHelp(data, s.enum))
+	r.choose(path, data, s.enum)
+}
+
+// choose mends a value that isn't among the choices: by the nearest one.
+func (r *review) choose(path []any, given string, choices []string) {
+	if s := nearest(given, choices); s != "" {
+		r.mend(mend{path: path, value: s, put: true})
+		return
+	}
+	if _, element := path[len(path)-1].(int); element && len(choices) > 0 {
+		r.mend(mend{path: path, value: choices[0], put: true})
+		return
+	}
+	r.leaveOut(path)
 }
 
 // choiceHelp says what could stand in place of a value that isn't among the choices.
@@ -249,20 +293,15 @@ func (r *review) isGood(s *shape, data any) bool {
 
 // search looks for the faults of a part of the object that doesn't fit its
 // definition: CUE stops at the first error of a list, so that each part is
-// judged on its own, the smallest first.
+// judged on its own, the smallest first. What is found is mended before the rest
+// is judged.
 func (r *review) search(s *shape, data any, path []any) {
 	if s == nil || s.kind != cue.StructKind && s.kind != cue.ListKind || r.object.broken[pathKey(path)] {
 		return
 	}
-	var errs []errors.Error
-	if !r.faultyBelow(path) {
-		err := s.full.Unify(r.ctx.Encode(data)).Validate(cue.Concrete(true))
-		if err == nil {
-			return
-		}
-		errs = errors.Errors(err)
+	if s.full.Unify(r.ctx.Encode(data)).Validate(cue.Concrete(true)) == nil {
+		return
 	}
-	before := len(r.findings)
 	switch data := data.(type) {
 	case map[string]any:
 		for _, name := range sortedKeys(data) {
@@ -276,8 +315,16 @@ func (r *review) search(s *shape, data any, path []any) {
 			r.search(s.items, x, child(path, i))
 		}
 	}
-	if len(r.findings) == before && errs != nil {
-		r.reportErrors(s, errs, data, path)
+	for again := true; again; {
+		data, ok := lookup(r.copy, path)
+		if !ok {
+			return
+		}
+		err := s.full.Unify(r.ctx.Encode(data)).Validate(cue.Concrete(true))
+		if err == nil {
+			return
+		}
+		again = r.reportErrors(s, errors.Errors(err), data, path)
 	}
 }
 
@@ -285,15 +332,14 @@ func (r *review) search(s *shape, data any, path []any) {
 func (r *review) entries(s *shape, data map[string]any, path []any) {
 	for _, name := range sortedKeys(data) {
 		p := child(path, name)
-		if s.fields[name] != nil || r.faultyBelow(p) {
+		if s.fields[name] != nil || r.isFaulty(p) {
 			continue
 		}
 		one := map[string]any{name: data[name]}
 		if err := s.full.Unify(r.ctx.Encode(one)).Validate(cue.Concrete(true)); err != nil {
 			for _, e := range errors.Errors(err) {
 				if slices.Equal(relative(e.Path(), one), []any{name}) {
-					f := faultOf(data[name], []errors.Error{e})
-					f.message = name + strings.TrimPrefix(f.message, fmt.Sprintf("%q", data[name]))
+					f := faultOf(name, []errors.Error{e})
 					r.reportFault(s, f, r.object.KeyPosition(p...), p)
 					break
 				}
@@ -302,24 +348,19 @@ func (r *review) entries(s *shape, data map[string]any, path []any) {
 	}
 }
 
-func (r *review) faultyBelow(path []any) bool {
-	for _, f := range r.faulty {
-		if len(f) >= len(path) && slices.Equal(f[:len(path)], path) {
+// isFaulty reports whether a finding is about the value at path, or one around it.
+func (r *review) isFaulty(path []any) bool {
+	for n := range len(path) + 1 {
+		if r.object.broken[pathKey(path[:n])] {
 			return true
 		}
 	}
-	key := pathKey(path)
-	for broken := range r.object.broken {
-		if key == "" || broken == key || strings.HasPrefix(broken, key+"\x1f") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.faulty, func(f []any) bool { return contained(path, f) })
 }
 
 // reportErrors reports what CUE said about a part of the object, errors about one
-// place as one finding.
-func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []any) {
+// place as one finding. It returns whether there was something new in it.
+func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []any) (found bool) {
 	byPlace := map[string][]errors.Error{}
 	var places [][]any
 	for _, e := range errs {
@@ -331,9 +372,10 @@ func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []an
 	}
 	for _, below := range places {
 		at := append(slices.Clone(path), below...)
-		if r.faultyBelow(at) {
+		if r.isFaulty(at) || len(below) == 0 && found {
 			continue
 		}
+		found = true
 		x, ok := lookup(data, below)
 		f := faultOf(x, byPlace[pathKey(below)])
 		if !ok {
@@ -348,6 +390,7 @@ func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []an
 		f.conditional = true
 		r.reportFault(s.at(PathString(below)), f, r.object.Position(at...), at)
 	}
+	return found
 }
 
 func (r *review) reportFault(s *shape, f fault, pos diag.Position, path []any) {
@@ -358,7 +401,32 @@ func (r *review) reportFault(s *shape, f fault, pos diag.Position, path []any) {
 	case f.conditional:
 		code = CodeCondition
 	}
+	given, ok := r.object.valueOf(path)
+	if better := keyHelp(path, given); ok && better != "" && len(f.choices) == 0 {
+		help = better
+	}
 	r.report(s.by(f), code, pos, path, f.message, help)
+	if len(f.choices) > 0 {
+		r.choose(path, f.given, f.choices)
+	} else {
+		r.leaveOut(path)
+	}
+}
+
+// valueOf is the string at path, if it is the value of a field or the key of a
+// requirement, or else the name of a map's entry.
+func (o Object) valueOf(path []any) (string, bool) {
+	name, _ := path[len(path)-1].(string)
+	switch name {
+	case "key", "schedule":
+		x, _ := lookup(o.Value, path)
+		text, ok := x.(string)
+		return text, ok
+	}
+	if isIdentifier(name) && !strings.Contains(PathString(path), "Reserved") {
+		return "", false
+	}
+	return name, name != ""
 }
 
 // lookup follows a path into a JSON tree.

@@ -31,6 +31,9 @@ type (
 		// then of its value. Files count from 1 in Files; 0 is no place.
 		Places map[string][6]int `json:"places"`
 		Broken []string          `json:"broken,omitempty"`
+		// Mended is left out for objects without faults.
+		Mended  json.RawMessage `json:"mended,omitempty"`
+		Excused map[string]bool `json:"excused,omitempty"`
 	}
 )
 
@@ -55,6 +58,12 @@ func (b Bundle) MarshalJSON() ([]byte, error) {
 		e := objectJSON{
 			Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name,
 			Value: value, Places: map[string][6]int{}, Broken: sortedKeys(o.broken),
+			Excused: o.excused,
+		}
+		if o.mended != nil {
+			if e.Mended, err = json.Marshal(exact(o.mended)); err != nil {
+				return nil, fmt.Errorf("encode %s: %w", o.ID(), err)
+			}
 		}
 		for _, key := range sortedKeys(o.places) {
 			p := o.places[key]
@@ -85,22 +94,21 @@ func (b *Bundle) UnmarshalJSON(text []byte) error {
 	}
 	*b = Bundle{Cluster: in.Cluster}
 	for _, e := range in.Objects {
-		d := json.NewDecoder(bytes.NewReader(e.Value))
-		d.UseNumber()
-		var value map[string]any
-		if err := d.Decode(&value); err != nil {
-			return fmt.Errorf("decode %s %s: %w", e.Kind, e.Name, err)
-		}
-		if err := numbersIn(value); err != nil {
+		value, err := decodeTree(e.Value)
+		if err != nil {
 			return fmt.Errorf("decode %s %s: %w", e.Kind, e.Name, err)
 		}
 		o := Object{
 			GVK:  schema.GroupVersionKind{Group: e.Group, Version: e.Version, Kind: e.Kind},
 			Name: e.Name, Value: value, places: make(map[string]place, len(e.Places)),
 		}
+		if e.Mended != nil {
+			if o.mended, err = decodeTree(e.Mended); err != nil {
+				return fmt.Errorf("decode %s %s: %w", e.Kind, e.Name, err)
+			}
+		}
 		for key, n := range e.Places {
 			var p place
-			var err error
 			if p.key, err = position(n[0], n[1], n[2]); err != nil {
 				return err
 			}
@@ -109,6 +117,7 @@ func (b *Bundle) UnmarshalJSON(text []byte) error {
 			}
 			o.places[key] = p
 		}
+		o.excused = e.Excused
 		for _, key := range e.Broken {
 			if o.broken == nil {
 				o.broken = map[string]bool{}
@@ -118,6 +127,16 @@ func (b *Bundle) UnmarshalJSON(text []byte) error {
 		b.Objects = append(b.Objects, o)
 	}
 	return nil
+}
+
+func decodeTree(text []byte) (map[string]any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var value map[string]any
+	if err := d.Decode(&value); err != nil {
+		return nil, err
+	}
+	return value, numbersIn(value)
 }
 
 // exact copies a JSON tree so that a float stays one: encoding/json writes 1.0 as 1.

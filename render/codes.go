@@ -56,10 +56,15 @@ const (
 	// CodeUnknownKind marks an object of a kind that Coppice has no schema for.
 	CodeUnknownKind = "SCH007"
 
+	// CodeDoubtful marks a value that is allowed but can't have been meant.
+	CodeDoubtful = "SCH009"
+
 	// CodeReference marks a reference to an object that isn't declared.
 	CodeReference = "REF001"
-	// CodeCatalogue marks a name that the catalogue of instance types doesn't have.
+	// CodeCatalogue marks an instance type, zone or region that isn't known.
 	CodeCatalogue = "REF002"
+	// CodeLabel marks a label that nothing sets, whose name is nearly a well-known one.
+	CodeLabel = "REF003"
 
 	// CodeSugar marks options beyond the API that can't be compiled.
 	CodeSugar = "OPT001"

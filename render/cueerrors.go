@@ -28,6 +28,9 @@ func (t *tree) cueFindings(err error, code, help string) diag.List {
 		help = defaultHelp(code)
 	}
 	for _, e := range errors.Errors(err) {
+		if t.fromHole(e) {
+			continue
+		}
 		f := diag.Finding{
 			Code:    code,
 			Message: oneLine(messageOf(e)),
@@ -119,9 +122,9 @@ func (t *tree) loadFindings(err error) diag.List {
 			f.Code = CodeImport
 			f.Message = nested.ReplaceAllString(f.Message, "")
 			f.Help = "import a folder of this tree, a package of " + SchemaModule + ", or one that is vendored under cue.mod/pkg"
-		case strings.HasPrefix(f.Message, "imported and not used"):
+		case strings.HasPrefix(f.Message, unusedImport):
 			f.Help = "remove the import"
-		case strings.HasPrefix(f.Message, "reference ") && strings.HasSuffix(f.Message, "not found"):
+		case isUnresolved(f.Message):
 			f.Help = "declare the field in this package, or import the package that has it"
 		}
 	}

@@ -51,6 +51,9 @@ func (e *evaluator) objects(v cue.Value) ([]Object, diag.List) {
 		fields, err := group.Fields()
 		if err != nil {
 			f := e.leafFindings(group, err, k.field)
+			if len(f) == 0 {
+				continue
+			}
 			if kind := group.IncompleteKind(); kind != cue.BottomKind && kind != cue.StructKind {
 				f[0].Code, f[0].Message = CodeType, fmt.Sprintf("%s must map names to objects, but is %s", k.field, kindName(kind))
 				f[0].Help = fmt.Sprintf("write %s: NAME: {...}", k.field)
@@ -69,7 +72,12 @@ func (e *evaluator) objects(v cue.Value) ([]Object, diag.List) {
 			findings = append(findings, w.findings...)
 		}
 	}
-	return objects, findings
+	// What is wrong with a definition is told of the objects that are built on it.
+	return objects, slices.DeleteFunc(findings, func(f diag.Finding) bool {
+		return f.Object == "" && slices.ContainsFunc(findings, func(g diag.Finding) bool {
+			return g.Object != "" && g.Code == f.Code && g.Pos == f.Pos
+		})
+	})
 }
 
 // otherFields reports the errors of what the package holds besides objects, and
@@ -95,7 +103,12 @@ func (e *evaluator) otherFields(v cue.Value) diag.List {
 			continue
 		}
 		if err := fields.Value().Validate(); err != nil {
-			findings = append(findings, placed(e.tree.cueFindings(err, CodeConflict, ""), e.placeOf(e.sourceOf(fields.Value())).key)...)
+			for _, f := range placed(e.tree.cueFindings(err, CodeConflict, ""), e.placeOf(e.sourceOf(fields.Value())).key) {
+				if f.Message == notAllowedByCUE {
+					f.Message, f.Help = notAllowed(f.Path)
+				}
+				findings = append(findings, f)
+			}
 		}
 		if !regular {
 			continue
@@ -137,6 +150,9 @@ func (e *evaluator) leafFindings(v cue.Value, err error, path string) diag.List 
 		return nil
 	}
 	all := e.tree.cueFindings(err, CodeConflict, "")
+	if len(all) == 0 {
+		return nil
+	}
 	f := all[0]
 	f.Path = path
 	at := e.placeOf(e.sourceOf(v))
@@ -181,7 +197,7 @@ func (e *evaluator) leafFindings(v cue.Value, err error, path string) diag.List 
 	switch {
 	case conflict:
 		f.Help = "keep one of the values, or make them agree"
-	case f.Message == "field not allowed":
+	case f.Message == notAllowedByCUE:
 		f.Related = nil
 		f.Message, f.Help = notAllowed(path)
 	default:
@@ -189,6 +205,9 @@ func (e *evaluator) leafFindings(v cue.Value, err error, path string) diag.List 
 	}
 	return diag.List{f}
 }
+
+// notAllowedByCUE is CUE's word for a field that a closed struct doesn't have.
+const notAllowedByCUE = "field not allowed"
 
 // notAllowed words the finding about a field that a definition of the author's
 // own excludes: the schemas are open while the author's tree is evaluated.

@@ -78,8 +78,16 @@ func boundMessage(shown, text string) string {
 	_, bound, ok := strings.Cut(text, "(out of bound ")
 	if !ok {
 		_, bound, _ = strings.Cut(text, "(does not satisfy ")
-		bound, _, _ = strings.Cut(bound, "):")
-		return fmt.Sprintf("%s doesn't satisfy %s", shown, strings.TrimSuffix(bound, ")"))
+		// What the validator itself says, such as len(list) > MaxItems(3), follows.
+		if i := strings.LastIndex(bound, "):"); i >= 0 {
+			bound = bound[:i]
+		} else {
+			bound = strings.TrimSuffix(bound, ")")
+		}
+		if bound == "list.MinItems(1)" {
+			return "the list is empty"
+		}
+		return fmt.Sprintf("%s doesn't satisfy %s", shown, bound)
 	}
 	bound = strings.TrimSuffix(bound, ")")
 	quoted, ok := strings.CutPrefix(bound, "=~")
@@ -140,6 +148,9 @@ func (s *shape) example() string {
 // where names a struct for people: the object itself or the field that holds it.
 func where(o Object, path []any) string {
 	if len(path) == 0 {
+		if strings.ContainsRune("AEIOU", rune((o.GVK.Kind + " ")[0])) {
+			return "an " + o.GVK.Kind
+		}
 		return "a " + o.GVK.Kind
 	}
 	return PathString(path)

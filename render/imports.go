@@ -41,7 +41,7 @@ func (t *tree) importFindings(dir, name string) diag.List {
 			}
 			for spec := range f.ImportSpecs() {
 				text, err := strconv.Unquote(spec.Path.Value)
-				if err != nil {
+				if err != nil || t.holes.imports[t.position(spec.Path.Pos())] {
 					continue
 				}
 				imported := ast.ParseImportPath(text)
@@ -106,7 +106,13 @@ func (t *tree) resolve(p ast.ImportPath) (local, problem, help string) {
 	case first == "tool":
 		return "", fmt.Sprintf("package %s is not allowed", p.Path),
 			"move what uses it into a file whose name ends in _tool.cue; such files aren't read here"
-	case !strings.Contains(first, "."):
+	case !strings.Contains(first, ".") && !within(p.Path, t.module):
+		if known := builtins(); !slices.Contains(known, p.Path) {
+			if s := nearest(p.Path, known); s != "" {
+				return "", fmt.Sprintf("CUE has no package %s", p.Path), fmt.Sprintf("did you mean %s?", s)
+			}
+			return "", fmt.Sprintf("CUE has no package %s", p.Path), "CUE's packages are " + strings.Join(known, ", ")
+		}
 		return "", "", ""
 	case within(p.Path, t.module):
 		local = path.Join(".", strings.TrimPrefix(strings.TrimPrefix(p.Path, t.module), "/"))
@@ -133,6 +139,16 @@ func (t *tree) resolve(p ast.ImportPath) (local, problem, help string) {
 	}
 	return "", fmt.Sprintf("package %s is neither in the tree nor vendored", p.Path),
 		"vendor it under cue.mod/pkg: registries are never asked, so that a commit means the same everywhere"
+}
+
+// builtins lists CUE's own packages, sorted, other than those below tool.
+func builtins() []string {
+	return []string{
+		"crypto/ed25519", "crypto/hmac", "crypto/md5", "crypto/sha1", "crypto/sha256", "crypto/sha512",
+		"encoding/base64", "encoding/csv", "encoding/hex", "encoding/json", "encoding/openapi", "encoding/toml", "encoding/yaml",
+		"html", "list", "math", "math/bits", "net", "path", "regexp", "strconv", "strings", "struct",
+		"text/tabwriter", "text/template", "time", "uuid",
+	}
 }
 
 // within reports whether an import path belongs to a module.

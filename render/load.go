@@ -132,14 +132,16 @@ func (t *tree) instances(packages ...string) []*build.Instance {
 			f, err := parser.ParseFile(name, src, cfg)
 			if f != nil && strings.HasPrefix(name, "/"+mountRoot+"/"+SchemaModule+"/") {
 				openSchemas(f)
+			} else if f != nil {
+				t.dig(f)
 			}
 			return f, err
 		},
 	})
 }
 
-// loadPackage evaluates the package in folder dir. Without an error among the
-// findings the value can be looked into, though parts of it may be erroneous.
+// loadPackage evaluates the package in folder dir, as loadNamed does. With an
+// instance, the value can be looked into, though parts of it may be erroneous.
 func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Instance, diag.List) {
 	name, findings := t.packageName(dir)
 	if findings != nil {
@@ -148,8 +150,27 @@ func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Inst
 	return t.loadNamed(ctx, dir, name)
 }
 
-// loadNamed evaluates the package called name in folder dir, as loadPackage does.
+// loadNamed evaluates the package called name in folder dir. There may be errors
+// among the findings and an instance all the same: the package was evaluated without
+// what they are about.
 func (t *tree) loadNamed(ctx *cue.Context, dir, name string) (cue.Value, *build.Instance, diag.List) {
+	var told diag.List
+	for range maxPasses {
+		v, inst, findings := t.attempt(ctx, dir, name)
+		if inst != nil {
+			return v, inst, told
+		}
+		more, ok := t.holes.cut(findings)
+		told = append(told, more...)
+		if !ok {
+			break
+		}
+	}
+	return cue.Value{}, nil, told
+}
+
+// attempt is one pass of loadNamed.
+func (t *tree) attempt(ctx *cue.Context, dir, name string) (cue.Value, *build.Instance, diag.List) {
 	inst := t.instances("./" + dir + ":" + name)[0]
 	if len(t.refused) > 0 {
 		return cue.Value{}, nil, t.refused

@@ -119,7 +119,7 @@ func TestChecksMissNothing(t *testing.T) {
 	judge := func(o Object) {
 		s := c.shapes[o.GVK.String()]
 		want := s.full.Unify(c.ctx.Encode(o.Value)).Validate(cue.Concrete(true)) == nil
-		found, _ := c.check(o)
+		found := c.check(o).findings
 		if want != (len(found) == 0) {
 			t.Errorf("%s: CUE accepts: %t, the check finds:\n%s%v", o.ID(), want, describe(found), o.Value)
 		}

@@ -5,9 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/coppice-dev/coppice/internal/catalogue"
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 const (
@@ -17,13 +20,25 @@ const (
 	kindNodeClaim    = "NodeClaim"
 )
 
+// origin says where objects come from, and thereby what is known of others.
+type origin int
+
+const (
+	// fromPackage is for a cluster's package, which declares all that there is.
+	fromPackage origin = iota
+	// fromManifests is for files that may be a part of what the cluster has: whoever
+	// keeps classes elsewhere gives none at all.
+	fromManifests
+	// fromParts is for a package that couldn't be evaluated as a whole.
+	fromParts
+)
+
 // references judges what an object says about things outside of it: other objects
-// of the package and, for the kinds with requirements, what EC2 has. complete
-// says that the objects are all that the cluster will have.
-func references(objects []Object, complete bool) diag.List {
+// and, for the kinds with requirements, what EC2 has.
+func references(objects []Object, from origin) diag.List {
 	var classes []string
 	for _, o := range objects {
-		if o.GVK.Kind == kindEC2NodeClass {
+		if o.GVK.Kind == kindEC2NodeClass && o.Name != "" {
 			classes = append(classes, o.Name)
 		}
 	}
@@ -31,8 +46,8 @@ func references(objects []Object, complete bool) diag.List {
 	for _, o := range objects {
 		switch o.GVK.Kind {
 		case kindNodePool:
-			if complete {
-				findings = append(findings, nodeClassRef(o, classes)...)
+			if from == fromPackage || from == fromManifests && len(classes) > 0 {
+				findings = append(findings, nodeClassRef(o, classes, from)...)
 			}
 			findings = append(findings, requirements(o, "spec", "template", "spec", "requirements")...)
 		case kindNodeClaim, kindNodeOverlay:
@@ -42,9 +57,9 @@ func references(objects []Object, complete bool) diag.List {
 	return findings
 }
 
-// nodeClassRef wants the class that a pool refers to among those of the package.
+// nodeClassRef wants the class that a pool refers to among those that are known.
 // Classes of other providers are theirs to judge.
-func nodeClassRef(o Object, classes []string) diag.List {
+func nodeClassRef(o Object, classes []string, from origin) diag.List {
 	path := []any{"spec", "template", "spec", "nodeClassRef"}
 	ref, _ := lookup(o.Value, path)
 	fields, _ := ref.(map[string]any)
@@ -52,17 +67,20 @@ func nodeClassRef(o Object, classes []string) diag.List {
 	if fields["group"] != aws.Group || fields["kind"] != kindEC2NodeClass || name == "" || slices.Contains(classes, name) {
 		return nil
 	}
-	help := "declare it under nodeClasses"
+	message, help := fmt.Sprintf("the package has no EC2NodeClass %q", name), "declare it under nodeClasses"
+	if from == fromManifests {
+		message, help = fmt.Sprintf("the manifests have no EC2NodeClass %q", name), "check the file that has it together with these"
+	}
 	switch suggestion := nearest(name, classes); {
 	case suggestion != "":
 		help = fmt.Sprintf("did you mean %q?", suggestion)
 	case len(classes) > 0:
 		slices.Sort(classes)
-		help = "declare it under nodeClasses, or use one of " + strings.Join(classes, ", ")
+		help += ", or use one of " + strings.Join(classes, ", ")
 	}
 	path = append(path, "name")
 	return diag.List{{
-		Code: CodeReference, Message: fmt.Sprintf("the package has no EC2NodeClass %q", name), Help: help,
+		Code: CodeReference, Message: message, Help: help,
 		Pos: o.Position(path...), Object: o.ID(), Path: PathString(path),
 	}}
 }
@@ -78,21 +96,26 @@ func requirements(o Object, at ...any) diag.List {
 		key, _ := fields["key"].(string)
 		values, _ := fields["values"].([]any)
 		path := append(slices.Clone(at), i, "values")
-		for n, v := range values {
-			value, ok := v.(string)
-			if !ok {
-				continue
-			}
-			if message, help := unknownToEC2(key, value); message != "" {
-				p := child(path, n)
+		warn := func(code, message, help string, p []any) {
+			if _, faulty := o.excused[pathKey(p)]; message != "" && !faulty {
 				findings = append(findings, diag.Finding{
-					Severity: diag.Warning, Code: CodeCatalogue, Message: message, Help: help,
+					Severity: diag.Warning, Code: code, Message: message, Help: help,
 					Pos: o.Position(p...), Object: o.ID(), Path: PathString(p),
 				})
 			}
 		}
-		if key == "topology.kubernetes.io/zone" {
-			findings = append(findings, zonesOfOneRegion(o, path, values)...)
+		message, help := unknownLabel(key)
+		warn(CodeLabel, message, help, append(slices.Clone(at), i, "key"))
+		key = karpenter.NormalizedLabel(key)
+		for n, v := range values {
+			if value, ok := v.(string); ok {
+				message, help := unknownToEC2(key, value)
+				warn(CodeCatalogue, message, help, child(path, n))
+			}
+		}
+		if key == corev1.LabelTopologyZone || key == aws.LabelEBSTopologyZone {
+			message, help, n := zonesOfOneRegion(values)
+			warn(CodeCatalogue, message, help, child(path, n))
 		}
 	}
 	return findings
@@ -107,7 +130,7 @@ func unknownToEC2(key, value string) (message, help string) {
 		return "did you mean " + strings.Join(names, ", ") + "? "
 	}
 	switch key {
-	case "node.kubernetes.io/instance-type":
+	case corev1.LabelInstanceTypeStable:
 		c := catalogue.Get()
 		if _, ok := c.Type(value); !ok {
 			return fmt.Sprintf("there is no instance type %s in the catalogue of %s", value, c.Date()),
@@ -119,50 +142,32 @@ func unknownToEC2(key, value string) (message, help string) {
 			return fmt.Sprintf("there is no instance family %s in the catalogue of %s", value, c.Date()),
 				suggest(c.NearestFamily(value)) + "If it is newer, nothing is wrong"
 		}
-	case "topology.kubernetes.io/zone":
-		// A zone's name is its region's with a letter, or more for local zones.
-		c := catalogue.Get()
-		if region, ok := regionOf(value); ok && !slices.Contains(c.Regions(), region) {
-			if s := nearest(region, c.Regions()); s != "" {
-				return fmt.Sprintf("zone %s is in no region of the catalogue", value),
-					fmt.Sprintf("did you mean %s%s?", s, value[len(region):])
-			}
+	case corev1.LabelTopologyZone, aws.LabelEBSTopologyZone:
+		return unknownZone(value)
+	case aws.LabelTopologyZoneID:
+		return unknownZoneID(value)
+	case corev1.LabelTopologyRegion:
+		if !slices.Contains(regions(), value) {
+			return fmt.Sprintf("region %s isn't known", value), nearestHelp(value, regions(), regions())
 		}
 	}
 	return "", ""
 }
 
-// regionOf cuts the letter off a zone's name, as in us-west-2a.
-func regionOf(zone string) (string, bool) {
-	if len(zone) < 2 || strings.Count(zone, "-") != 2 {
-		return "", false
-	}
-	letter, digit := zone[len(zone)-1], zone[len(zone)-2]
-	if letter < 'a' || letter > 'z' || digit < '0' || digit > '9' {
-		return "", false
-	}
-	return zone[:len(zone)-1], true
-}
-
 // zonesOfOneRegion warns of zones of several regions: a cluster has nodes in one.
-func zonesOfOneRegion(o Object, path []any, values []any) diag.List {
+// It returns the index of the first that is of another region.
+func zonesOfOneRegion(values []any) (message, help string, n int) {
 	first := ""
 	for n, v := range values {
 		zone, _ := v.(string)
-		region, ok := regionOf(zone)
-		switch {
-		case !ok, !slices.Contains(catalogue.Get().Regions(), region):
+		switch region := regionOf(zone); {
+		case region == "":
 		case first == "":
 			first = region
 		case region != first:
-			p := child(path, n)
-			return diag.List{{
-				Severity: diag.Warning, Code: CodeCatalogue,
-				Message: fmt.Sprintf("zones of two regions, %s and %s", first, region),
-				Help:    "a cluster's nodes are in one region; zones of another never match",
-				Pos:     o.Position(p...), Object: o.ID(), Path: PathString(p),
-			}}
+			return fmt.Sprintf("zones of two regions, %s and %s", first, region),
+				"a cluster's nodes are in one region; zones of another never match", n
 		}
 	}
-	return nil
+	return "", "", 0
 }

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas"
@@ -21,6 +22,12 @@ func Render(fsys fs.FS, cluster string) (Bundle, diag.List) {
 func Check(fsys fs.FS, cluster string, j *admission.Judge) (Bundle, diag.List) {
 	b, findings := Render(fsys, cluster)
 	return b, Merge(findings, Validate(b, j))
+}
+
+// Merge joins what Render or Manifest found with what Validate found in the same
+// bundle.
+func Merge(rendered, validated diag.List) diag.List {
+	return slices.Concat(rendered, validated).Sorted()
 }
 
 // renderWith is Render with the schemas' files as an argument.
@@ -47,8 +54,12 @@ func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 	}
 	bundle = Bundle{Cluster: name}
 	e, v, findings := s.load(dir)
-	if findings.HasErrors() {
+	if e == nil {
 		return bundle, findings.Sorted()
+	}
+	from := fromPackage
+	if findings.HasErrors() {
+		from = fromParts
 	}
 	objects, more := e.objects(v)
 	findings = append(findings, more...)
@@ -60,11 +71,12 @@ func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 		return bundle, append(findings, brokenSchemas(err))
 	}
 	for i, o := range objects {
-		found, faulty := c.check(o)
-		compiled, more := desugar(o, faulty)
+		r := c.check(o)
+		compiled, more := desugar(o, r.faulty)
+		compiled.mended, compiled.excused = mended(compiled, r.shape, r.mends, r.faulty)
 		objects[i] = compiled
-		findings = append(findings, append(found, more...)...)
+		findings = append(findings, append(r.findings, more...)...)
 	}
-	findings = append(findings, references(objects, true)...)
+	findings = append(findings, references(objects, from)...)
 	return bundle, findings.Sorted()
 }

@@ -11,7 +11,7 @@ import (
 // desugar replaces what an author may write about a NodePool beyond the API by the
 // annotations that it stands for. What is known to be faulty is left out.
 func desugar(o Object, faulty [][]any) (Object, diag.List) {
-	if _, ok := o.Value[sugar.Field]; !ok {
+	if _, ok := o.Value[sugar.Field]; !ok || o.GVK.Kind != kindNodePool {
 		return o, nil
 	}
 	value, origins, faults := sugar.Compile(withoutPaths(o.Value, faulty))
@@ -20,7 +20,7 @@ func desugar(o Object, faulty [][]any) (Object, diag.List) {
 		path := PathString(f.Path)
 		// What misses a part that was left out has been reported as faulty.
 		if slices.ContainsFunc(faulty, func(p []any) bool {
-			return contained(f.Path, p) || contained(p, f.Path) || siblings(f.Path, p) && mentions(f.Message, lastName(PathString(p)))
+			return contained(f.Path, p) || contained(p, f.Path) || siblings(f.Path, p) && mentions(f.Message, last(p))
 		}) {
 			continue
 		}
@@ -62,7 +62,7 @@ func withoutPaths(obj map[string]any, paths [][]any) map[string]any {
 			out := make(map[string]any, len(v))
 			for name, x := range v {
 				p := child(path, name)
-				if !containsPath(paths, p) {
+				if !slices.ContainsFunc(paths, func(q []any) bool { return slices.Equal(p, q) }) {
 					out[name] = visit(x, p)
 				}
 			}

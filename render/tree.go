@@ -61,6 +61,8 @@ type tree struct {
 	notText map[string]diag.Finding
 	files   []string
 
+	holes holes
+
 	mu      sync.Mutex
 	read    int64
 	checked map[string]error

@@ -52,13 +52,18 @@ func ValidateChange(b Bundle, j *admission.Judge, live Live) diag.List {
 				if live != nil {
 					old = live(o)
 				}
-				verdict := j.Check(o.Value, old)
+				judged := o.judged()
+				verdict := j.Check(judged, old)
 				if len(verdict.Violations) == 0 && len(verdict.Pruned) == 0 {
 					continue
 				}
+				var before admission.Verdict
+				if o.mended != nil {
+					before = j.Check(o.Value, old)
+				}
 				// CUE's values aren't safe for concurrent use.
 				explaining.Lock()
-				found[i] = explain(o, verdict, j, old, shapes())
+				found[i] = explain(o, verdict, before, shapes().shapes[o.GVK.String()])
 				explaining.Unlock()
 			}
 		})
@@ -78,35 +83,27 @@ func known(o Object) bool {
 	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.gvk == o.GVK })
 }
 
-// explain turns an API server's verdict on an object into findings.
-func explain(o Object, verdict admission.Verdict, j *admission.Judge, old map[string]any, c *checker) diag.List {
-	root := c.shapes[o.GVK.String()]
-	paths := notations(o.Value)
+// judged is the object as an API server is asked about it.
+func (o Object) judged() map[string]any {
+	if o.mended != nil {
+		return o.mended
+	}
+	return o.Value
+}
+
+// explain turns an API server's verdict on an object into findings. before is the
+// verdict on the object as it was written, if it had to be mended.
+func explain(o Object, verdict, before admission.Verdict, root *shape) diag.List {
+	paths := notations(o.judged())
 	var findings diag.List
-	report := func(v admission.Violation) {
-		for n := range v.Path {
-			if o.broken[pathKey(v.Path[:n+1])] {
-				return
-			}
-		}
-		findings = append(findings, root.annotate(finding(o, v)))
-	}
 	for _, v := range verdict.Violations {
-		report(located(v, paths))
-	}
-	// A server doesn't ask its rules about an object that breaks the schema. With
-	// the faulty values repaired, the rules can be asked about the rest.
-	if repaired, changed := repair(o.Value, verdict.Violations, root); len(changed) > 0 {
-		for _, v := range j.Check(repaired, old).Violations {
-			if isRule(v) && !slices.ContainsFunc(changed, func(c []any) bool { return concerns(v, c) }) &&
-				!slices.ContainsFunc(verdict.Violations, func(w admission.Violation) bool { return slices.Equal(v.Path, w.Path) && v.Message == w.Message }) {
-				report(v)
-			}
+		if v := located(v, paths); !o.excuses(v, before) {
+			findings = append(findings, root.annotate(finding(o, v)))
 		}
 	}
 	for _, text := range verdict.Pruned {
 		path, ok := paths[text]
-		if !ok || o.broken[pathKey(path)] {
+		if !ok || o.excused[pathKey(path)] {
 			continue
 		}
 		findings = append(findings, diag.Finding{
@@ -136,7 +133,7 @@ func located(v admission.Violation, paths map[string][]any) admission.Violation 
 func finding(o Object, v admission.Violation) diag.Finding {
 	message := v.Message
 	// A rule that names the value needs it no second time.
-	if x, ok := lookup(o.Value, v.Path); ok {
+	if x, ok := lookup(o.judged(), v.Path); ok {
 		if text, ok := x.(string); ok {
 			if rest, ok := strings.CutPrefix(message, strconv.Quote(text)+": "); ok && strings.Contains(rest, text) {
 				message = rest
@@ -166,64 +163,6 @@ func isRule(v admission.Violation) bool {
 		!strings.Contains(v.Message, "must validate") && (len(v.Path) == 0 || v.Path[0] != "metadata")
 }
 
-// repair copies an object without the values that violations name as being of the
-// wrong type, size or choice, and with something in place of what is missing. It
-// returns the paths of what it changed.
-func repair(obj map[string]any, violations []admission.Violation, root *shape) (map[string]any, [][]any) {
-	var cut, missing [][]any
-	for _, v := range violations {
-		switch field.ErrorType(v.Kind) {
-		case field.ErrorTypeNotSupported, field.ErrorTypeTypeInvalid, field.ErrorTypeTooLong, field.ErrorTypeTooMany:
-			if len(v.Path) > 1 {
-				cut = append(cut, v.Path)
-			}
-		case field.ErrorTypeRequired:
-			if len(v.Path) > 1 {
-				missing = append(missing, v.Path)
-			}
-		}
-	}
-	var visit func(v any, path []any) any
-	visit = func(v any, path []any) any {
-		switch v := v.(type) {
-		case map[string]any:
-			out := make(map[string]any, len(v))
-			for name, x := range v {
-				if p := child(path, name); !containsPath(cut, p) {
-					out[name] = visit(x, p)
-				}
-			}
-			for _, p := range missing {
-				if name, ok := p[len(p)-1].(string); ok && slices.Equal(p[:len(p)-1], path) {
-					out[name] = root.at(PathString(p)).sample()
-				}
-			}
-			return out
-		case []any:
-			out := make([]any, len(v))
-			for i, x := range v {
-				// Leaving an element out would renumber the others.
-				if p := child(path, i); containsPath(cut, p) {
-					out[i] = root.at(PathString(p)).sample()
-				} else {
-					out[i] = visit(x, p)
-				}
-			}
-			return out
-		}
-		return v
-	}
-	out := visit(obj, nil).(map[string]any)
-	if out["metadata"] == nil && len(missing) > 0 {
-		out["metadata"] = map[string]any{"name": "x"}
-	}
-	return out, append(cut, missing...)
-}
-
-func containsPath(paths [][]any, p []any) bool {
-	return slices.ContainsFunc(paths, func(q []any) bool { return slices.Equal(p, q) })
-}
-
 // sample returns a value that the shape's kind and choices allow.
 func (s *shape) sample() any {
 	switch {
@@ -238,7 +177,11 @@ func (s *shape) sample() any {
 		}
 		return out
 	case s.kind == cue.ListKind:
-		return []any{}
+		out := []any{}
+		for range s.minItems {
+			out = append(out, s.items.sample())
+		}
+		return out
 	case s.kind&cue.StringKind != 0:
 		return "x"
 	case s.kind&cue.IntKind != 0:
@@ -247,22 +190,6 @@ func (s *shape) sample() any {
 		return false
 	}
 	return nil
-}
-
-// concerns reports whether a rule's verdict may be due to the repair at path: it
-// is about that value or a part of it, or about something around it and names the
-// field, as all messages of our rules do with fields that they depend on.
-func concerns(v admission.Violation, path []any) bool {
-	if len(v.Path) >= len(path) {
-		return slices.Equal(v.Path[:len(path)], path)
-	}
-	if !slices.Equal(path[:len(v.Path)], v.Path) {
-		return false
-	}
-	return slices.ContainsFunc(path[len(v.Path):], func(e any) bool {
-		name, ok := e.(string)
-		return ok && strings.Contains(v.Message, name)
-	})
 }
 
 // notations maps the API machinery's notation of every path in an object to

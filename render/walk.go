@@ -43,6 +43,7 @@ func (w *walker) run(v cue.Value) {
 	if w.object.Value == nil {
 		w.object.Value = map[string]any{}
 		if ok {
+			w.breakAt(nil)
 			w.fail(CodeType, nil, fmt.Sprintf("%s is declared as %s", w.object.ID(), kindName(v.IncompleteKind())),
 				"declare it as an object with the fields of the kind")
 		}
@@ -172,7 +173,9 @@ func (w *walker) structure(v, d cue.Value, path []any) (any, bool, *written) {
 	fields, err := d.Fields()
 	if err != nil {
 		w.breakAt(path)
-		w.fail(CodeConflict, path, oneLine(messageOf(err)), defaultHelp(CodeConflict))
+		if !w.tree.fromHole(errors.Promote(err, "")) {
+			w.fail(CodeConflict, path, oneLine(messageOf(err)), defaultHelp(CodeConflict))
+		}
 		return nil, false, nil
 	}
 	var parts []*written
@@ -263,7 +266,7 @@ func (w *walker) remaining(value any, err error) {
 		w.breakAt(path)
 		for _, f := range w.tree.cueFindings(e, CodeConflict, "") {
 			f.Object, f.Path = w.object.ID(), PathString(path)
-			if f.Message == "field not allowed" {
+			if f.Message == notAllowedByCUE {
 				f.Message, f.Help = notAllowed(f.Path)
 			}
 			if strings.HasSuffix(f.Message, "is required but not present") {

@@ -287,7 +287,7 @@ func TestCUERules(t *testing.T) {
 		{requirement, `{key: a, operator: Lte, values: ["3", "4"]}`, "values"},
 		{requirement, `{key: a, operator: Lt}`, "values"},
 		{requirement, `{key: a, operator: In, values: [b, c], minValues: 2}`, ""},
-		{requirement, `{key: a, operator: In, values: [b, c], minValues: 3}`, "values"},
+		{requirement, `{key: a, operator: In, values: [b, c], minValues: 3}`, "minValues"},
 		{requirement, `{key: a, operator: In, values: ["b c"]}`, "values.0"},
 		{requirement, `{key: a b, operator: Exists}`, "key"},
 		{requirement, `{key: example.com/` + strings.Repeat("a", 63) + `, operator: Exists}`, ""},

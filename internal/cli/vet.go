@@ -89,6 +89,12 @@ func runVet(s Streams, o vetOptions) error {
 			return err
 		}
 	}
+	if len(v.files) > 0 {
+		bundle, findings := render.Manifests(v.files...)
+		if err := v.add(bundle, findings, localTree{}); err != nil {
+			return err
+		}
+	}
 	for _, part := range v.parts {
 		if err := v.vetPart(part); err != nil {
 			return err
@@ -132,6 +138,8 @@ type vetter struct {
 	objects  int
 	// parts are the trees of CUE to check, in the order in which they were named.
 	parts []*part
+	// files are the manifests to check.
+	files []render.File
 	texts map[string][]byte
 }
 
@@ -196,7 +204,8 @@ func (v *vetter) argument(arg string) error {
 	if arg == "-" && len(bytes.TrimSpace(text)) == 0 {
 		return usagef("there is nothing on standard input to check")
 	}
-	return v.manifest(cmp.Or(strings.TrimPrefix(slashed(arg), "-"), "stdin"), text)
+	v.manifest(cmp.Or(strings.TrimPrefix(slashed(arg), "-"), "stdin"), text)
+	return nil
 }
 
 func (v *vetter) read(file string) ([]byte, error) {
@@ -216,10 +225,13 @@ func (v *vetter) read(file string) ([]byte, error) {
 	return text, nil
 }
 
-func (v *vetter) manifest(name string, text []byte) error {
+// manifest takes a manifest, which is checked together with all others.
+func (v *vetter) manifest(name string, text []byte) {
+	if _, twice := v.texts[name]; twice {
+		return
+	}
 	v.texts[name] = text
-	bundle, findings := render.Manifest(name, text)
-	return v.add(bundle, findings, localTree{})
+	v.files = append(v.files, render.File{Name: name, Text: text})
 }
 
 // add judges what was rendered, and keeps what was found with the tree's paths.
@@ -270,9 +282,7 @@ func (v *vetter) folder(dir string) error {
 		if err != nil {
 			return &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", file, err)}
 		}
-		if err := v.manifest(tree.prefix+file, text); err != nil {
-			return err
-		}
+		v.manifest(tree.prefix+file, text)
 	}
 	for _, link := range links {
 		v.findings = append(v.findings, unread(tree.prefix+link, "is a symbolic link, which is never followed", "name the file that it leads to"))

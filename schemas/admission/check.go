@@ -181,8 +181,14 @@ func (k *kind) validate(obj, old map[string]any, meta *metav1.ObjectMeta) field.
 }
 
 // blocksRules reports whether the server skips CEL rules after such an error.
-func blocksRules(e *field.Error) bool {
-	switch e.Type {
+func blocksRules(e *field.Error) bool { return blocking(e.Type) }
+
+// BlocksRules reports whether the server asks no rules about an object that it
+// refuses for such a reason.
+func (v Violation) BlocksRules() bool { return blocking(field.ErrorType(v.Kind)) }
+
+func blocking(kind field.ErrorType) bool {
+	switch kind {
 	case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
 		return true
 	}

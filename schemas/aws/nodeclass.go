@@ -42,7 +42,7 @@ type EC2NodeClassSpec struct {
 	// +kubebuilder:validation:MaxItems=30
 	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="give at least one subnet selector term"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, has(t.tags) || has(t.id))",message="a subnet selector term needs 'tags' or 'id'"
-	// +kubebuilder:validation:XValidation:rule="self.exists(t, !has(t.id) || !has(t.tags))",message="'id' can't be combined with 'tags' in a subnet selector term"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.exists(t, !has(t.id) || !has(t.tags))",message="'id' can't be combined with 'tags' in a subnet selector term"
 	SubnetSelectorTerms []SubnetSelectorTerm `json:"subnetSelectorTerms"`
 	// SecurityGroupSelectorTerms find the security groups of the instances: all that
 	// any term matches.
@@ -51,8 +51,8 @@ type EC2NodeClassSpec struct {
 	// +kubebuilder:validation:MaxItems=30
 	// +kubebuilder:validation:XValidation:rule="size(self) > 0",message="give at least one security group selector term"
 	// +kubebuilder:validation:XValidation:rule="self.all(t, has(t.tags) || has(t.id) || has(t.name))",message="a security group selector term needs 'tags', 'id' or 'name'"
-	// +kubebuilder:validation:XValidation:rule="self.exists(t, !has(t.id) || !(has(t.tags) || has(t.name)))",message="'id' can't be combined with 'tags' or 'name' in a security group selector term"
-	// +kubebuilder:validation:XValidation:rule="self.exists(t, !has(t.name) || !(has(t.tags) || has(t.id)))",message="'name' can't be combined with 'tags' or 'id' in a security group selector term"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.exists(t, !has(t.id) || !(has(t.tags) || has(t.name)))",message="'id' can't be combined with 'tags' or 'name' in a security group selector term"
+	// +kubebuilder:validation:XValidation:rule="size(self) == 0 || self.exists(t, !has(t.name) || !(has(t.tags) || has(t.id)))",message="'name' can't be combined with 'tags' or 'id' in a security group selector term"
 	SecurityGroupSelectorTerms []SecurityGroupSelectorTerm `json:"securityGroupSelectorTerms"`
 	// CapacityReservationSelectorTerms find the capacity reservations that may be
 	// used: those that any term matches.

@@ -97,5 +97,7 @@ func (b Budget) check(report func(message, field string)) {
 	}
 }
 
-func nodes() *regexp.Regexp   { return regexp.MustCompile(`^((100|[0-9]{1,2})%|[0-9]+)$`) }
-func savings() *regexp.Regexp { return regexp.MustCompile(`^([0-9]+(\.[0-9]+)?%|[0-9]+(\.[0-9]+)?)$`) }
+func nodes() *regexp.Regexp { return regexp.MustCompile(`^((100|[0-9]{1,2})%|[0-9]+)$`) }
+func savings() *regexp.Regexp {
+	return regexp.MustCompile(`^((100|[0-9]{1,2})(\.[0-9]+)?%|[0-9]+(\.[0-9]+)?)$`)
+}
