@@ -23,6 +23,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/reconcile/health"
@@ -61,6 +62,10 @@ type Options struct {
 	Batch provision.Batch
 	// Limits bound what the nodes of all NodePools may add up to.
 	Limits corev1.ResourceList
+	// Preferences says what pods' preferences are worth, MinValues what happens where
+	// a pool's minValues can't be met.
+	Preferences pack.Policy
+	MinValues   pack.MinValuesPolicy
 	// Timeouts bound how long a NodeClaim may take to become a ready Node.
 	Timeouts lifecycle.Timeouts
 	// Clock is the time that decisions follow; nil means real time.
@@ -109,7 +114,7 @@ func Run(ctx context.Context, o Options) error {
 		"source":    func() error { return source.Setup(mgr, o.Source) },
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
 		"provision": func() error {
-			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Book: book, Health: tracker, Metrics: set})
+			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Preferences: o.Preferences, MinValues: o.MinValues, Book: book, Health: tracker, Metrics: set})
 		},
 		"lifecycle": func() error {
 			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker, Metrics: set})

@@ -26,6 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/isolate"
 	"github.com/coppice-dev/coppice/reconcile"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
@@ -49,6 +50,8 @@ type controllerOptions struct {
 	evaluation     limits
 	batch          provision.Batch
 	limits         map[string]string
+	preferences    string
+	minValues      string
 	timeouts       lifecycle.Timeouts
 	metricsAddress string
 	healthAddress  string
@@ -108,6 +111,8 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.batch.Idle, "batch-idle-duration", provision.DefaultBatch.Idle, "plan once no new pod has come for this long [BATCH_IDLE_DURATION]")
 	f.DurationVar(&o.batch.Max, "batch-max-duration", provision.DefaultBatch.Max, "plan at the latest after this long [BATCH_MAX_DURATION]")
 	f.StringToStringVar(&o.limits, "cluster-limits", nil, "what the nodes of all NodePools may add up to, as in cpu=1000,memory=4Ti,nodes=200; unlimited if empty [CLUSTER_LIMITS]")
+	f.StringVar(&o.preferences, "preference-policy", "Priced", "what pods' preferences are worth: Priced (at most a cent an hour for a weight of 100), Respect (as requirements, given up one by one) or Ignore [PREFERENCE_POLICY]")
+	f.StringVar(&o.minValues, "min-values-policy", "Strict", "what happens where a NodePool's minValues can't be met: Strict (no node) or BestEffort (a node with fewer) [MIN_VALUES_POLICY]")
 	f.DurationVar(&o.timeouts.Launch, "launch-timeout", lifecycle.DefaultTimeouts.Launch, "give a NodeClaim up whose instance isn't launched after this long, 0 for never [LAUNCH_TIMEOUT]")
 	f.DurationVar(&o.timeouts.Registration, "registration-timeout", lifecycle.DefaultTimeouts.Registration, "give a NodeClaim up whose instance hasn't become a Node this long after its launch, 0 for never [REGISTRATION_TIMEOUT]")
 	f.DurationVar(&o.timeouts.Initialization, "initialization-timeout", lifecycle.DefaultTimeouts.Initialization, "give a NodeClaim up whose Node isn't ready for pods this long after its registration, 0 for never [INITIALIZATION_TIMEOUT]")
@@ -160,6 +165,14 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	preferences, err := cluster.PreferencePolicy(o.preferences)
+	if err != nil {
+		return &ExitError{Code: ExitUsage, Err: err}
+	}
+	minValues, err := cluster.MinValuesPolicy(o.minValues)
+	if err != nil {
+		return &ExitError{Code: ExitUsage, Err: err}
+	}
 	kube, err := kubeConfig(o)
 	if err != nil {
 		return err
@@ -191,7 +204,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	}
 	return reconcile.Run(ctx, reconcile.Options{
 		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate}, Batch: o.batch,
-		Limits: limits, Timeouts: o.timeouts, Gates: gates,
+		Limits: limits, Preferences: preferences, MinValues: minValues, Timeouts: o.timeouts, Gates: gates,
 		Interruptions: o.queue != "", Interruption: interrupt.Options{Rebalance: o.rebalance},
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,

@@ -26,7 +26,7 @@ type Model struct {
 	pending  map[types.NamespacedName]*corev1.Pod
 	refused  map[types.NamespacedName]error
 	// scoped are the pods whose meaning depends on their surroundings; they are
-	// translated anew at each Sync.
+	// translated anew when these change.
 	scoped map[types.NamespacedName]bool
 
 	pools   []poolKey
@@ -86,8 +86,10 @@ func (m *Model) Sync(s *State, pools []Pool) error {
 	}
 	var errs []error
 	usage := m.syncMachines(s, d, byName)
-	for k := range m.scoped {
-		d.pods[k] = struct{}{}
+	if *d.around {
+		for k := range m.scoped {
+			d.pods[k] = struct{}{}
+		}
 	}
 	for k := range d.pods {
 		errs = append(errs, m.syncPod(s, k))
@@ -202,12 +204,13 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 		m.scoped[k] = true
 	}
 	spec, err := PodSpec(p, around{s})
-	if err != nil {
+	if err != nil && on == "" {
 		m.refused[k] = err
 		m.core.RemovePod(PodKey(p))
 		delete(m.pods, k)
 		return nil // its pod's business, said in an event
 	}
+	// A pod that has its node takes its room there, whatever has become of its claims.
 	if on == "" {
 		m.pending[k] = p
 	}

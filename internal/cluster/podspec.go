@@ -15,7 +15,8 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// PodSpec translates what a pod asks for. Its surroundings are consulted only for
+// PodSpec translates what a pod asks for. With an error comes what could be
+// translated, the requests among it. Its surroundings are consulted only for
 // pods with namespace selectors or claimed volumes.
 func PodSpec(p *corev1.Pod, around Surroundings) (*pack.PodSpec, error) {
 	e := podEncoder{pod: p, around: around}
@@ -44,6 +45,14 @@ func PodSpec(p *corev1.Pod, around Surroundings) (*pack.PodSpec, error) {
 		if x := a.PodAntiAffinity; x != nil {
 			out.PodAntiAffinity = e.terms(x.RequiredDuringSchedulingIgnoredDuringExecution)
 			out.PreferredPodAntiAffinity = e.weighted(x.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	if text, ok := p.Annotations[AnnotationPreferencePolicy]; ok {
+		policy, err := PreferencePolicy(text)
+		if err != nil {
+			e.fail(fmt.Errorf("annotation %s: %w", AnnotationPreferencePolicy, err))
+		} else {
+			out.Preferences = &policy
 		}
 	}
 	for _, c := range p.Spec.TopologySpreadConstraints {

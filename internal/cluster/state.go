@@ -52,10 +52,13 @@ type dirty struct {
 	pods     map[types.NamespacedName]struct{}
 	machines map[string]struct{}
 	daemons  *bool
+	// around is true if something has changed that pods' meaning depends on besides
+	// themselves: volumes, their claims and classes, labels of namespaces.
+	around *bool
 }
 
 func newDirty() dirty {
-	return dirty{pods: map[types.NamespacedName]struct{}{}, machines: map[string]struct{}{}, daemons: new(bool)}
+	return dirty{pods: map[types.NamespacedName]struct{}{}, machines: map[string]struct{}{}, daemons: new(bool), around: new(bool)}
 }
 
 // news returns what has changed since m last asked; everything, the first time.
@@ -88,6 +91,12 @@ func (s *State) touchPod(k types.NamespacedName) {
 func (s *State) touchMachine(k string) {
 	for _, d := range s.dirty {
 		d.machines[k] = struct{}{}
+	}
+}
+
+func (s *State) touchAround() {
+	for _, d := range s.dirty {
+		*d.around = true
 	}
 }
 
@@ -375,7 +384,9 @@ func (s *State) Set(o any) {
 	case *storagev1.CSINode:
 		s.csiNodes[o.Name] = o
 		s.touchNamed(o.Name)
+		return
 	}
+	s.touchAround()
 }
 
 // Delete forgets an object of the kinds of Set.
@@ -394,7 +405,9 @@ func (s *State) Delete(o any) {
 	case *storagev1.CSINode:
 		delete(s.csiNodes, o.Name)
 		s.touchNamed(o.Name)
+		return
 	}
+	s.touchAround()
 }
 
 // touchNamed marks the machine whose Node has a name.

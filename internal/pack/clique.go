@@ -96,8 +96,9 @@ func (m *menu) extended(dims int, cliques []clique) *menu {
 // firm returns the kind whose constraints a kind has for certain. Under Priced it
 // is the one that has given up all preferences: what others have is for sale.
 func (v *solver) firm(k int32) *kind {
-	if v.o.Preferences == Priced {
-		return &v.kinds[v.batches[v.kinds[k].batch].last-1]
+	b := &v.batches[v.kinds[k].batch]
+	if v.policyOf(b.spec) == Priced {
+		return &v.kinds[b.last-1]
 	}
 	return &v.kinds[k]
 }

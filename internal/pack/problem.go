@@ -225,6 +225,9 @@ type PodSpec struct {
 	Affinity [][]Requirement
 	// Preferred are the preferred node affinity terms.
 	Preferred []Preference
+	// Preferences is the policy for the pod's preferences, if it isn't that of
+	// [Options].
+	Preferences *Policy
 	// Tolerations open tainted nodes.
 	Tolerations []Toleration
 	// Spread are the topology spread constraints.

@@ -339,7 +339,7 @@ func (v *solver) compact() {
 
 // placeSome places up to most pods of a batch in one place and returns how many.
 func (v *solver) placeSome(b *batch, most int32) int32 {
-	if v.o.Preferences != Priced || b.last == b.first+1 {
+	if v.policyOf(b.spec) != Priced || b.last == b.first+1 {
 		for k := b.first; k < b.last; k++ {
 			if n := v.put(k, most); n > 0 {
 				return n

@@ -65,6 +65,9 @@ func (s *PodSpec) encode() string {
 		}
 	}
 	part('f', []byte(newFilter(s, allTaints, true).key))
+	if s.Preferences != nil {
+		part('o', []byte{byte(*s.Preferences)})
+	}
 	for _, p := range s.Preferred {
 		b := binary.AppendVarint(nil, int64(p.Weight))
 		for _, c := range clauses(p.Requirements) {
@@ -246,6 +249,14 @@ func (s *State) formsOf(sp *spec, policy Policy) []form {
 	}
 	sp.forms[policy] = forms
 	return forms
+}
+
+// policyOf returns the policy for the preferences of a spec's pods.
+func (v *solver) policyOf(sp *spec) Policy {
+	if p := sp.src.Preferences; p != nil {
+		return *p
+	}
+	return v.o.Preferences
 }
 
 func weightOf(t WeightedPodTerm) int32 { return t.Weight }

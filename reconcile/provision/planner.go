@@ -78,6 +78,7 @@ type Planner struct {
 	clock  clock.Clock
 	batch  Batch
 	model  *cluster.Model
+	policy pack.Options // but for Stop
 	book   *record.Book
 	told   map[string]said // by pod
 	// places is where the last plan wants pods, by pod: a Node or a claim.
@@ -169,7 +170,9 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 		return 0, errors.Join(poolErr, p.cancel(ctx))
 	}
 	began := p.clock.Now()
-	plan := p.model.Plan(pack.Options{Stop: func() bool { return p.clock.Since(began) > think }})
+	o := p.policy
+	o.Stop = func() bool { return p.clock.Since(began) > think }
+	plan := p.model.Plan(o)
 	p.metrics.SchedulingDuration.WithLabelValues("provisioner").Observe(p.clock.Since(began).Seconds())
 	p.metrics.UnschedulablePods.WithLabelValues("provisioner").Set(float64(len(plan.Unschedulable)))
 	if len(plan.NewNodes) > 0 {

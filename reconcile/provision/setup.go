@@ -8,6 +8,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
@@ -18,6 +19,10 @@ type Options struct {
 	Batch Batch
 	// Limits bound what the nodes of all pools may add up to; empty is unlimited.
 	Limits corev1.ResourceList
+	// Preferences says what pods' preferences are worth, MinValues what happens where
+	// a pool's minValues can't be met.
+	Preferences pack.Policy
+	MinValues   pack.MinValuesPolicy
 	// Book takes down what was decided.
 	Book *record.Book
 	// Health says which pools to hold back.
@@ -32,7 +37,7 @@ type Options struct {
 func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, o Options) error {
 	p := &Planner{
 		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
-		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch,
+		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch, policy: pack.Options{Preferences: o.Preferences, MinValues: o.MinValues},
 		model: cluster.NewModel(), book: o.Book, told: map[string]said{}, places: map[string]string{},
 		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{}, metrics: o.Metrics,
 	}
