@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	policyv1 "k8s.io/api/policy/v1"
@@ -30,6 +31,13 @@ const (
 	// pod has gone moves pods that the next would have left.
 	calm   = time.Second
 	latest = 10 * time.Second
+	// landing is how long the fleet isn't searched at most while nodes of the last search
+	// are still going: their pods don't land where they were planned.
+	landing = time.Minute
+	// again is how long the fleet isn't searched after a search that found something. It
+	// doubles with each that does in a row, up to refresh: where pods keep landing
+	// elsewhere, moving them ever so often gains nothing.
+	again = 2 * time.Second
 	// share bounds the part of one core that searching may take, one in share.
 	share = 10
 )
@@ -69,6 +77,9 @@ type loop struct {
 	seen uint64
 	kept map[string]consolidate.Keep
 	next time.Time
+	// searched is when the last search was, found how many in a row found something.
+	searched time.Time
+	found    int
 }
 
 // NeedLeaderElection keeps a standby from disrupting.
@@ -118,12 +129,16 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	d := Decide(in)
 	took := l.clock.Since(began)
 	if d.Searched {
-		l.next = l.clock.Now().Add(share * took)
-		l.kept = d.Kept
-		l.seen = 0
-		if len(d.Start) == 0 {
-			l.seen = d.Mark
+		l.searched, l.kept, l.seen = l.clock.Now(), d.Kept, d.Mark
+		wait := share * took
+		if slices.ContainsFunc(d.Start, func(c Command) bool { return c.Reason == underutilized }) {
+			l.seen = 0
+			wait = max(wait, min(again<<min(l.found, 10), refresh))
+			l.found++
+		} else {
+			l.found = 0
 		}
+		l.next = l.searched.Add(wait)
 	}
 	l.report(ctx, d, in, took)
 
@@ -173,7 +188,8 @@ func (l *loop) input(ctx context.Context) (Input, map[string]cluster.Pool, error
 	for i := range list.Items {
 		in.Pools[list.Items[i].Name] = NewPool(&list.Items[i])
 	}
-	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next)
+	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
+	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)
 	byName := map[string]cluster.Pool{}
 	for _, p := range open {
 		byName[p.Name] = p
