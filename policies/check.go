@@ -27,8 +27,29 @@ type Options struct {
 // usual iteration of a team.
 const soon = 14 * 24 * time.Hour
 
+// Checker applies the policies of one tree. It must not be used by two goroutines at a
+// time.
+type Checker struct {
+	tree    fs.FS
+	options Options
+	// loaded says that what follows has been read: the rules of the library, those of the
+	// tree, and what is wrong with them.
+	loaded       bool
+	library, own []*Rule
+	findings     diag.List
+}
+
+// New prepares to apply the policies of a tree. A nil tree has none of its own.
+func New(tree fs.FS, o Options) *Checker { return &Checker{tree: tree, options: o} }
+
+// Check applies to a cluster's bundle what the settings say, and returns what the rules
+// find. known is what is known about the bundle already.
+func (c *Checker) Check(b render.Bundle, known diag.List) diag.List {
+	return c.Ruleset(b.Cluster).Check(b, known)
+}
+
 // Ruleset are the rules of a tree and of the library, and which of them apply to one
-// cluster. A Ruleset must not be used by two goroutines at a time.
+// cluster.
 type Ruleset struct {
 	cluster  string
 	rules    map[string]*Rule
@@ -39,42 +60,41 @@ type Ruleset struct {
 	findings diag.List
 }
 
-// Check applies to a bundle what the settings of its tree say, and returns what they
-// find. known is what is known about the bundle already.
-func Check(tree fs.FS, b render.Bundle, known diag.List, o Options) diag.List {
-	set, err := Load(tree, b.Cluster, o)
-	if err != nil {
-		return diag.List{{Code: CodeSettings, Message: err.Error(), Help: "this is a fault of the release; please report it"}}
+// load reads the rules, once.
+func (c *Checker) load() {
+	if c.loaded {
+		return
 	}
-	return set.Check(b, known)
+	c.loaded = true
+	var err error
+	if c.library, err = Library(); err != nil {
+		c.findings = diag.List{{Code: CodeSettings, Message: err.Error(), Help: "this is a fault of the release; please report it"}}
+	}
+	if c.tree == nil {
+		return
+	}
+	pkg, findings := render.LoadPackage(c.tree, rulesDir, "")
+	c.findings = append(c.findings, findings...)
+	if pkg != nil {
+		c.own, findings = loadRules(pkg, true)
+		c.findings = append(c.findings, findings...)
+	}
 }
 
-// Load reads the rules and the settings of a tree for one of its clusters. A nil tree
-// has neither. Faults in them are findings of Check.
-func Load(tree fs.FS, cluster string, o Options) (*Ruleset, error) {
-	s := &Ruleset{cluster: cluster, rules: map[string]*Rule{}, options: o, chosen: map[string]diag.Severity{}}
-	var own []*Rule
-	if tree != nil {
-		s.settings, s.findings = loadSettings(tree, cluster)
-		pkg, findings := render.LoadPackage(tree, rulesDir, "")
-		s.findings = append(s.findings, findings...)
-		if pkg != nil {
-			own, findings = loadRules(pkg, true)
-			s.findings = append(s.findings, findings...)
+// Ruleset reads the rules and the settings for one of the clusters. Faults in them are
+// findings of the Ruleset.
+func (c *Checker) Ruleset(cluster string) *Ruleset {
+	s := &Ruleset{cluster: cluster, rules: map[string]*Rule{}, options: c.options, chosen: map[string]diag.Severity{}}
+	if c.tree != nil {
+		s.settings, s.findings = loadSettings(c.tree, cluster)
+		if !s.settings.given && len(c.options.Apply) == 0 && !hasRules(c.tree) {
+			// There is nothing to apply: most trees have no settings.
+			return s
 		}
 	}
-	// Without anything to apply, there is no need for the library.
-	if len(own) == 0 && len(o.Apply) == 0 && len(s.settings.apply)+len(s.settings.cluster.policies.apply) == 0 && len(s.settings.waivers) == 0 {
-		return s, nil
-	}
-	rules, err := Library()
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range rules {
-		s.rules[r.ID] = r
-	}
-	for _, r := range own {
+	c.load()
+	s.findings = append(s.findings, c.findings...)
+	for _, r := range slices.Concat(c.library, c.own) {
 		if s.rules[r.ID] != nil {
 			s.findings = append(s.findings, diag.Finding{
 				Code: CodeSettings, Message: fmt.Sprintf("the library has a rule %s", r.ID), Pos: r.Pos,
@@ -82,10 +102,16 @@ func Load(tree fs.FS, cluster string, o Options) (*Ruleset, error) {
 			})
 			continue
 		}
-		s.rules[r.ID] = r
+		rule := *r
+		s.rules[r.ID] = &rule
 	}
 	s.choose()
-	return s, nil
+	return s
+}
+
+func hasRules(tree fs.FS) bool {
+	_, err := fs.Stat(tree, rulesDir)
+	return err == nil
 }
 
 // Rules are all rules, by name; applied says which apply to the cluster.
@@ -223,7 +249,7 @@ func (s *Ruleset) configure(r *Rule, p params) {
 		})
 		return
 	}
-	r.value = value
+	r.value, r.known = value, map[string]answer{}
 }
 
 // whole makes integers of a JSON tree integers again.

@@ -20,9 +20,9 @@
 // in that are judged once. Below facts it is given what takes more than CUE to know,
 // such as how many instance types a pool can have; see [Facts].
 //
-// [Load] reads the rules and the settings of a tree (package coppice at its root, and
-// the folder policies), [Ruleset.Check] judges a bundle, [Ruleset.Test] runs the rules'
-// own cases. Rules of a tree are code that nobody vouches for; package isolate runs
+// A [Checker] reads the rules and the settings of a tree (package coppice at its root,
+// and the folder policies) and judges bundles by them; [Ruleset.Test] runs the rules' own
+// cases. Rules of a tree are code that nobody vouches for; package isolate runs
 // them where trees are evaluated.
 //
 // The package may not reach out or read a clock.

@@ -11,10 +11,7 @@ func at() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) }
 
 // TestLibrary runs the cases that every rule of the library comes with.
 func TestLibrary(t *testing.T) {
-	s, err := Load(nil, "", Options{At: at(), Apply: []string{"all"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := New(nil, Options{At: at(), Apply: []string{"all"}}).Ruleset("")
 	n, findings := s.Test()
 	for _, f := range findings {
 		t.Errorf("%s: %s", f.Pos, f.Message)

@@ -54,6 +54,8 @@ type waiver struct {
 
 // settings are the package coppice at the root of a tree.
 type settings struct {
+	// given says that there are settings.
+	given bool
 	selection
 	waivers []waiver
 	cluster clusterSettings
@@ -66,7 +68,7 @@ func loadSettings(tree fs.FS, cluster string) (settings, diag.List) {
 		return settings{}, findings
 	}
 	r := &reader{pkg: pkg, findings: findings}
-	var s settings
+	s := settings{given: true}
 	clusters := pkg.Value.LookupPath(cue.ParsePath("clusters"))
 	r.fields(pkg.Value, "the settings", []string{"policies", "clusters", "waivers"}, func(name string, v cue.Value) {
 		switch name {

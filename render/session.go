@@ -16,6 +16,9 @@ import (
 type Result struct {
 	Bundle   Bundle
 	Findings diag.List
+	// Judged is what the tree's policies say, if somebody applied them: [Each] doesn't. An
+	// API server's verdict isn't to be merged with it.
+	Judged diag.List
 	// Files are those of the tree that the cluster's package consists of, with the
 	// packages that it imports, in order. Files that are embedded aren't among them.
 	Files []string

@@ -28,6 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/isolate"
+	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/reconcile"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/reconcile/interrupt"
@@ -198,6 +199,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	bounds.Policies = func() policies.Options { return policies.Options{At: time.Now()} }
 	evaluate, err := isolate.NewEvaluator(bounds)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/isolate"
+	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/admission"
@@ -28,6 +29,7 @@ import (
 type vetOptions struct {
 	args                     []string
 	cluster, output, against string
+	policies                 policyFlags
 	limits                   limits
 }
 
@@ -37,7 +39,8 @@ func newVetCommand(s Streams) *cobra.Command {
 		Use:   "vet DIR|FILE...",
 		Short: "Say what is wrong with a tree of CUE or with manifests",
 		Long: `Check everything that can be known before an object reaches a cluster: the CUE
-schemas, and what an API server would say by the CRDs' schemas and rules.
+schemas, what an API server would say by the CRDs' schemas and rules, and the
+policies that the tree's coppice.cue applies.
 
 DIR is the root of a tree of CUE, of which all clusters are checked, or a folder
 of YAML. FILE is a YAML or JSON manifest, - for standard input. A folder or a CUE
@@ -62,12 +65,17 @@ one of them is an error.`,
 	cmd.Flags().StringVar(&o.cluster, "cluster", "", "check this cluster alone, the `name` of a folder of clusters/")
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text, json, sarif, junit, github or markdown")
 	cmd.Flags().StringVar(&o.against, "against", "", "a manifest of live objects: judge objects of the same name as changes of those in `FILE`")
+	o.policies.flags(cmd.Flags())
 	o.limits.flags(cmd.Flags())
 	return cmd
 }
 
 func runVet(s Streams, o vetOptions) error {
 	collectLater()
+	apply, err := o.policies.options()
+	if err != nil {
+		return err
+	}
 	if !slices.Contains(outputs(), o.output) {
 		return usagef("output %q: give one of %s", o.output, strings.Join(outputs(), ", "))
 	}
@@ -76,7 +84,7 @@ func runVet(s Streams, o vetOptions) error {
 		return err
 	}
 	v := &vetter{
-		streams: s, options: o, bounds: bounds, texts: map[string][]byte{},
+		streams: s, options: o, apply: apply, bounds: bounds, texts: map[string][]byte{},
 		judge: sync.OnceValues(func() (*admission.Judge, error) { return admission.New(schemas.CRDs()) }),
 	}
 	if o.against != "" {
@@ -91,6 +99,9 @@ func runVet(s Streams, o vetOptions) error {
 	}
 	if len(v.files) > 0 {
 		bundle, findings := render.Manifests(v.files...)
+		if len(v.apply.Apply) > 0 {
+			v.findings = append(v.findings, policies.New(nil, v.apply).Check(bundle, findings)...)
+		}
 		if err := v.add(bundle, findings, localTree{}); err != nil {
 			return err
 		}
@@ -131,6 +142,7 @@ type vetter struct {
 	streams  Streams
 	options  vetOptions
 	bounds   isolate.Options
+	apply    policies.Options
 	judge    func() (*admission.Judge, error)
 	live     render.Live
 	compared atomic.Int64
@@ -339,7 +351,10 @@ func (v *vetter) vetPart(p *part) error {
 	go v.judge()
 	reader := &reading{tree: p.tree.fs, read: map[string]bool{}}
 	var failed error
-	err := isolate.Each(context.Background(), p.tree.fs, clusters, v.bounds, func(r render.Result) {
+	bounds := v.bounds
+	bounds.Policies = func() policies.Options { return v.apply }
+	err := isolate.Each(context.Background(), p.tree.fs, clusters, bounds, func(r render.Result) {
+		v.findings = append(v.findings, p.tree.located(r.Judged)...)
 		reader.note(r)
 		if err := v.add(r.Bundle, r.Findings, p.tree); err != nil && failed == nil {
 			failed = err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/render"
 )
 
@@ -29,10 +30,14 @@ const (
 type header struct {
 	Clusters []string `json:"clusters"`
 	// Alone says that each cluster is to be loaded by itself.
-	Alone  bool    `json:"alone,omitempty"`
-	Memory int64   `json:"memory"`
-	CPU    int64   `json:"cpu"`
-	Files  []entry `json:"files"`
+	Alone bool `json:"alone,omitempty"`
+	// Policies says that the tree's policies are to be applied. Report asks for its rules
+	// instead of its objects.
+	Policies *policies.Options `json:"policies,omitempty"`
+	Report   bool              `json:"report,omitempty"`
+	Memory   int64             `json:"memory"`
+	CPU      int64             `json:"cpu"`
+	Files    []entry           `json:"files"`
 }
 
 // entry is one file or link. Of a link, and of a file that is too large to be
@@ -177,9 +182,11 @@ func unpack(in io.Reader) (header, *memFS, error) {
 // there is to say about it. The bundle has the line after that for itself, since
 // encoding/json reads what is inside of something else once more for each level.
 type answer struct {
-	Begun    bool      `json:"begun,omitempty"`
-	Findings diag.List `json:"findings,omitempty"`
-	Files    []string  `json:"files,omitempty"`
+	Begun    bool             `json:"begun,omitempty"`
+	Findings diag.List        `json:"findings,omitempty"`
+	Judged   diag.List        `json:"judged,omitempty"`
+	Files    []string         `json:"files,omitempty"`
+	Report   *policies.Report `json:"report,omitempty"`
 	bundle   render.Bundle
 }
 

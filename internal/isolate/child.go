@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/render"
 )
 
@@ -57,9 +58,22 @@ func serve(in io.Reader, out io.Writer) error {
 			err = w.Flush()
 		}
 	}
+	var judge *policies.Checker
+	if h.Policies != nil {
+		judge = policies.New(tree, *h.Policies)
+	}
+	if h.Report {
+		write(answer{Report: judge.Report(h.Clusters)})
+		h.Clusters = nil
+	}
 	render.Each(tree, h.Clusters, h.Alone,
 		func() { write(answer{Begun: true}) },
-		func(r render.Result) { write(answer{bundle: r.Bundle, Findings: r.Findings, Files: r.Files}) })
+		func(r render.Result) {
+			if judge != nil {
+				r.Judged = judge.Check(r.Bundle, r.Findings)
+			}
+			write(answer{bundle: r.Bundle, Findings: r.Findings, Judged: r.Judged, Files: r.Files})
+		})
 	if err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}

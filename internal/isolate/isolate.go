@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/admission"
@@ -58,6 +59,12 @@ type Options struct {
 	// Executable is the program to run, by default the running one. It must call
 	// Serve with its arguments.
 	Executable string
+	// Policies returns how the policies of a tree are to be applied; nil leaves them out.
+	// It is called for each evaluation.
+	Policies func() policies.Options
+
+	// report gets the rules of the tree, which are asked for instead of its objects.
+	report func(*policies.Report)
 }
 
 const (
@@ -91,11 +98,11 @@ func (o Options) withDefaults(text int64) (Options, error) {
 // the evaluation couldn't be tried, or that ctx ended; everything that the tree
 // itself is to blame for is a finding.
 func Check(ctx context.Context, tree fs.FS, cluster string, j *admission.Judge, o Options) (render.Bundle, diag.List, error) {
-	b, findings, err := Render(ctx, tree, cluster, o)
-	if err != nil {
+	var r render.Result
+	if err := Each(ctx, tree, []string{cluster}, o, func(x render.Result) { r = x }); err != nil {
 		return render.Bundle{}, nil, err
 	}
-	return b, render.Merge(findings, render.Validate(b, j)), nil
+	return r.Bundle, append(render.Merge(r.Findings, render.Validate(r.Bundle, j)), r.Judged...).Sorted(), nil
 }
 
 // Render is render.Render in a child process, with errors as Check has.
@@ -138,6 +145,10 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 		}
 		return 0, nil
 	}
+	if o.Policies != nil {
+		p := o.Policies()
+		request.header.Policies, request.header.Report = &p, o.report != nil
+	}
 	for left := o.Time; len(clusters) > 0; {
 		request.header.Clusters = clusters
 		request.header.Memory = o.Memory
@@ -175,6 +186,21 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 		}
 	}
 	return used, nil
+}
+
+// Report tells of the rules of a tree, which of them apply to which clusters, and how
+// their cases come out. What is wrong with the tree as a whole is a finding of the report.
+func Report(ctx context.Context, tree fs.FS, clusters []string, o Options) (report *policies.Report, err error) {
+	if len(clusters) == 0 {
+		clusters = []string{""}
+	}
+	var faults diag.List
+	o.report = func(r *policies.Report) { report = r }
+	_, err = each(ctx, tree, clusters, o, func(r render.Result) { faults = append(faults, r.Findings...) })
+	if report == nil {
+		report = &policies.Report{Findings: faults}
+	}
+	return report, err
 }
 
 // NewEvaluator compiles the CRDs of this binary and returns Check with them and

@@ -73,9 +73,14 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 	}()
 	answered := 0
 	for a := range answers {
-		if end.begun = a.Begun; !a.Begun {
+		switch end.begun = a.Begun; {
+		case a.Begun:
+		case a.Report != nil:
+			answered = len(r.header.Clusters)
+			o.report(a.Report)
+		default:
 			answered++
-			done(render.Result{Bundle: a.bundle, Findings: a.Findings, Files: a.Files})
+			done(render.Result{Bundle: a.bundle, Findings: a.Findings, Judged: a.Judged, Files: a.Files})
 		}
 	}
 	err = <-ended
