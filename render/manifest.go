@@ -13,6 +13,16 @@ import (
 	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
+// PartList is the field of a [Documents] object that holds a document that is a list.
+const PartList = "-"
+
+// Documents reads a YAML or JSON stream without judging what it says. A document that is
+// no whole object comes without a kind.
+func Documents(file string, text []byte) ([]Object, diag.List) {
+	objects, findings := readYAML(file, text, true)
+	return objects, findings.Sorted()
+}
+
 // File is a manifest with its name for positions.
 type File struct {
 	Name string
@@ -39,7 +49,7 @@ func Manifests(files ...File) (Bundle, diag.List) {
 			})
 			continue
 		}
-		found, more := readYAML(file.Name, file.Text)
+		found, more := readYAML(file.Name, file.Text, false)
 		objects, findings = append(objects, found...), append(findings, more...)
 	}
 	c, err := newChecker(schemas.CUE())

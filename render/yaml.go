@@ -24,12 +24,12 @@ const maxYAMLNodes = 1 << 18
 const maxDepth = 64
 
 // readYAML reads the objects of a manifest, which may hold several documents
-// and Lists. A document that can't be read doesn't hide the others.
-func readYAML(file string, text []byte) ([]Object, diag.List) {
+// and Lists. With parts, a document may also be a part of an object. A document that can't be read doesn't hide the others.
+func readYAML(file string, text []byte, parts bool) ([]Object, diag.List) {
 	if f, ok := textFault(file, text, CodeYAML); ok && f.Pos.Line == 0 {
 		return nil, diag.List{f}
 	}
-	r := &yamlReader{file: file, lines: bytes.Split(text, []byte("\n"))}
+	r := &yamlReader{file: file, lines: bytes.Split(text, []byte("\n")), parts: parts}
 	for _, doc := range splitDocuments(r.lines) {
 		r.document(doc)
 	}
@@ -40,7 +40,9 @@ type yamlReader struct {
 	file   string
 	lines  [][]byte
 	offset int // lines before the current document
-	nodes  int
+	// parts says that a document may be a part of an object.
+	parts bool
+	nodes int
 	// cut says that the current document wasn't read to its end.
 	cut      bool
 	object   *Object
@@ -69,13 +71,18 @@ var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
 func (r *yamlReader) document(doc lineRange) {
 	r.offset, r.cut = doc.from, false
-	if f, ok := textFault(r.file, bytes.Join(r.lines[doc.from:doc.to], []byte("\n")), CodeYAML); ok {
+	text := bytes.Join(r.lines[doc.from:doc.to], []byte("\n"))
+	if doc.to < len(r.lines) {
+		// Without it, a block of text at the end of the document would lose its own.
+		text = append(text, '\n')
+	}
+	if f, ok := textFault(r.file, text, CodeYAML); ok {
 		f.Pos.Line += doc.from
 		r.findings = append(r.findings, f)
 		return
 	}
 	var root yaml.Node
-	if err := yaml.Unmarshal(bytes.Join(r.lines[doc.from:doc.to], []byte("\n")), &root); err != nil {
+	if err := yaml.Unmarshal(text, &root); err != nil {
 		line, message := doc.from+1, err.Error()
 		if m := yamlErrorLine.FindStringSubmatch(message); m != nil {
 			message = m[2]
@@ -114,6 +121,10 @@ func (r *yamlReader) top(n *yaml.Node) {
 			return
 		}
 	}
+	if r.parts && (n.Kind != yaml.MappingNode || scalarField(n, "kind") == "") {
+		r.part(n)
+		return
+	}
 	if n.Kind != yaml.MappingNode {
 		r.findings = append(r.findings, diag.Finding{
 			Code: CodeType, Message: "the document is not an object", Pos: r.position(n),
@@ -135,6 +146,19 @@ func (r *yamlReader) top(n *yaml.Node) {
 	}
 	if value, ok := r.value(n, nil).(map[string]any); ok && !r.cut && r.object.GVK.Kind != "" {
 		r.object.Value = value
+		r.objects = append(r.objects, *r.object)
+	}
+}
+
+// part reads a document that is a part of an object. A list stands at PartList.
+func (r *yamlReader) part(n *yaml.Node) {
+	r.object = &Object{places: map[string]place{"": {value: r.position(n)}}}
+	if n.Kind == yaml.SequenceNode {
+		r.object.Value = map[string]any{PartList: r.value(n, []any{PartList})}
+	} else {
+		r.object.Value, _ = r.value(n, nil).(map[string]any)
+	}
+	if !r.cut && r.object.Value != nil {
 		r.objects = append(r.objects, *r.object)
 	}
 }

@@ -1,0 +1,254 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/render"
+)
+
+// The codes of this package's findings.
+const (
+	// CodeMoved marks what has another name, place or form in today's API.
+	CodeMoved = "IMP001"
+	// CodeDefault marks a default that differs, and is written out or filled in.
+	CodeDefault = "IMP002"
+	// CodeLossy marks what today's API can't express.
+	CodeLossy = "IMP003"
+	// CodeSkipped marks a document that isn't about nodes, and state that isn't configuration.
+	CodeSkipped = "IMP004"
+	// CodeMissing marks what today's API wants to know and the source doesn't say.
+	CodeMissing = "IMP005"
+)
+
+// Options say what the sources don't.
+type Options struct {
+	// AllowLossy leaves out what can't be expressed.
+	AllowLossy bool
+	// Role is the IAM role of nodes, for classes without one.
+	Role string
+	// Discovery is the value of the tag karpenter.sh/discovery on subnets and security
+	// groups, for classes that don't select any.
+	Discovery string
+	// AMIAlias is for classes without an image.
+	AMIAlias string
+	// Package is the name of the CUE package.
+	Package string
+}
+
+// Source is one file.
+type Source struct {
+	Name string
+	Text []byte
+}
+
+// Result is what sources mean in today's API.
+type Result struct {
+	// pools and classes are by name; others by their field of the package.
+	objects map[string]map[string]map[string]any
+	// parts are documents that aren't whole objects, in order.
+	parts []map[string]any
+	// settings are flags of the controller.
+	settings []string
+	options  Options
+}
+
+// fields of a package that hold objects, in the order in which they are written.
+func fields() []string {
+	return []string{"nodeClasses", "nodePools", "nodeOverlays", "capacityBuffers"}
+}
+
+// groupVersion stands for the API version of node groups.
+const groupVersion = "group"
+
+// converter converts one document.
+type converter struct {
+	// spec is where findings about a class as a whole stand; the spec if it is nil.
+	spec    []any
+	options Options
+	doc     render.Object
+	result  *Result
+	out     *diag.List
+}
+
+// Convert reads sources. With an error among the findings, the result is incomplete.
+func Convert(sources []Source, o Options) (*Result, diag.List) {
+	r := &Result{objects: map[string]map[string]map[string]any{}, options: o}
+	var findings diag.List
+	for _, src := range sources {
+		docs, found := render.Documents(src.Name, src.Text)
+		findings = append(findings, found...)
+		if found.HasErrors() {
+			continue // What was read isn't what was meant.
+		}
+		for _, doc := range docs {
+			c := &converter{options: o, doc: doc, result: r, out: &findings}
+			c.document()
+		}
+	}
+	return r, findings.Sorted()
+}
+
+// note reports something about the value at a path of the document.
+func (c *converter) note(severity diag.Severity, code string, path []any, message, help string) {
+	f := diag.Finding{
+		Severity: severity, Code: code, Message: message, Help: help,
+		Pos: c.doc.KeyPosition(path...), Path: render.PathString(path),
+	}
+	if c.doc.GVK.Kind != "" {
+		f.Object = c.doc.ID()
+	}
+	*c.out = append(*c.out, f)
+}
+
+func (c *converter) here() []any {
+	if c.spec == nil {
+		return []any{"spec"}
+	}
+	return c.spec
+}
+
+func (c *converter) moved(path []any, message string) {
+	c.note(diag.Info, CodeMoved, path, message, "")
+}
+
+// lossy reports what can't be carried over.
+func (c *converter) lossy(path []any, message, help string) {
+	if c.options.AllowLossy {
+		c.note(diag.Warning, CodeLossy, path, message+"; it is left out", help)
+		return
+	}
+	c.note(diag.Error, CodeLossy, path, message, help+"; or leave it out with --allow-lossy")
+}
+
+func (c *converter) document() {
+	v := copyOf(c.doc.Value).(map[string]any)
+	group, version, kind := c.doc.GVK.Group, c.doc.GVK.Version, c.doc.GVK.Kind
+	switch {
+	case kind == "" && v["nodegroup"] != nil, v["nodegroupName"] != nil && kind == "":
+		c.nodeGroup(v)
+	case kind == "" && v["AutoScalingGroups"] != nil:
+		c.scalingGroups(v)
+	case kind == "":
+		c.part(v)
+	case group == "karpenter.sh" && kind == "NodePool":
+		c.put("nodePools", c.nodePool(v, version))
+	case group == "karpenter.sh" && kind == "Provisioner":
+		c.put("nodePools", c.provisioner(v))
+	case group == "karpenter.k8s.aws" && kind == "EC2NodeClass":
+		c.put("nodeClasses", c.nodeClass(v, version))
+	case group == "karpenter.k8s.aws" && kind == "AWSNodeTemplate":
+		c.put("nodeClasses", c.nodeTemplate(v))
+	case group == "karpenter.sh" && kind == "NodeOverlay":
+		c.put("nodeOverlays", c.object(v))
+	case group == "autoscaling.x-k8s.io" && kind == "CapacityBuffer":
+		c.put("capacityBuffers", c.object(v))
+	case kind == "ConfigMap" && c.doc.Name == "karpenter-global-settings":
+		c.globalSettings(v)
+	case group == "karpenter.sh" && (kind == "NodeClaim" || kind == "Machine"):
+		c.note(diag.Info, CodeSkipped, []any{"kind"}, kind+" is what a pool has launched, not what is declared, so it is skipped", "")
+	default:
+		c.note(diag.Info, CodeSkipped, []any{"kind"}, kind+" isn't about nodes, so it is skipped", "")
+	}
+}
+
+// put keeps an object under its name.
+func (c *converter) put(field string, v map[string]any) {
+	name := c.doc.Name
+	if name == "" {
+		c.note(diag.Error, CodeMissing, []any{"metadata"}, "metadata.name is missing", "give the object a name")
+		return
+	}
+	c.add(field, name, v, []any{"metadata", "name"})
+}
+
+func (c *converter) add(field, name string, v map[string]any, at []any) {
+	all := c.result.objects[field]
+	if all == nil {
+		all = map[string]map[string]any{}
+		c.result.objects[field] = all
+	}
+	if all[name] != nil {
+		c.note(diag.Error, CodeMissing, at, fmt.Sprintf("there are two objects called %s in %s", name, field), "rename one, or import one of them")
+		return
+	}
+	all[name] = v
+}
+
+// object takes off what the place of an object says, and what a server has added.
+func (c *converter) object(v map[string]any) map[string]any {
+	delete(v, "apiVersion")
+	delete(v, "kind")
+	if _, ok := v["status"]; ok {
+		delete(v, "status")
+		c.note(diag.Info, CodeSkipped, []any{"status"}, "status is what a controller observed, so it is skipped", "")
+	}
+	meta, _ := v["metadata"].(map[string]any)
+	if meta == nil {
+		return v
+	}
+	delete(meta, "name")
+	for _, name := range []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generation", "managedFields", "ownerReferences", "resourceVersion", "selfLink", "uid"} {
+		if _, ok := meta[name]; ok {
+			delete(meta, name)
+			c.note(diag.Info, CodeSkipped, []any{"metadata", name}, "metadata."+name+" is set by the server, so it is skipped", "")
+		}
+	}
+	if annotations, ok := meta["annotations"].(map[string]any); ok {
+		for _, name := range slices.Sorted(maps.Keys(annotations)) {
+			if name == "kubectl.kubernetes.io/last-applied-configuration" || strings.HasSuffix(name, "-hash") && strings.Contains(name, "karpenter") || strings.HasSuffix(name, "-hash-version") && strings.Contains(name, "karpenter") {
+				delete(annotations, name)
+				c.note(diag.Info, CodeSkipped, []any{"metadata", "annotations", name}, "the annotation "+name+" is set by tools, so it is skipped", "")
+			}
+		}
+		if len(annotations) == 0 {
+			delete(meta, "annotations")
+		}
+	}
+	if len(meta) == 0 {
+		delete(v, "metadata")
+	}
+	return v
+}
+
+// sub returns the struct at a path, which is made if it isn't there.
+func sub(v map[string]any, path ...string) map[string]any {
+	for _, name := range path {
+		next, ok := v[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			v[name] = next
+		}
+		v = next
+	}
+	return v
+}
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+func copyOf(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, x := range v {
+			out[name] = copyOf(x)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = copyOf(x)
+		}
+		return out
+	}
+	return v
+}
+
+// at extends a path by names and indices.
+func at(path []any, more ...any) []any { return append(slices.Clone(path), more...) }

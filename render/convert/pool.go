@@ -1,0 +1,299 @@
+package convert
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+)
+
+// nodePool converts a NodePool of karpenter.sh/v1 or v1beta1. Manifests of v1 are met
+// that use fields of the versions before.
+func (c *converter) nodePool(v map[string]any, version string) map[string]any {
+	if version != "v1" {
+		c.moved([]any{"apiVersion"}, fmt.Sprintf("karpenter.sh/%s is written as karpenter.sh/v1", version))
+	}
+	v = c.object(v)
+	if spec, ok := v["spec"].(map[string]any); ok {
+		c.poolSpec(spec, []any{"spec"})
+		c.classRef(spec, []any{"spec", "template", "spec"}, version)
+		c.requirementsThere(spec)
+	}
+	return v
+}
+
+// poolSpec converts what stands in the spec of a pool, or in a part of it. It goes
+// through everything of any version, each where it was.
+func (c *converter) poolSpec(spec map[string]any, path []any) {
+	if template, ok := spec["template"].(map[string]any); ok {
+		if inner, ok := template["spec"].(map[string]any); ok {
+			c.templateSpec(spec, inner, at(path, "template", "spec"))
+		}
+		if meta, ok := template["metadata"].(map[string]any); ok {
+			c.names(meta, at(path, "template", "metadata"))
+		}
+	}
+	c.disruption(spec, path)
+	c.provisionerFields(spec, path)
+}
+
+// templateSpec converts the spec of a pool's template.
+func (c *converter) templateSpec(spec, inner map[string]any, path []any) {
+	c.requirements(inner["requirements"], at(path, "requirements"))
+	if _, ok := inner["kubelet"]; ok {
+		delete(inner, "kubelet")
+		c.lossy(at(path, "kubelet"), "kubelet settings belong to the EC2NodeClass in v1", "move them to spec.kubelet of the class")
+	}
+	if _, ok := inner["resources"]; ok {
+		delete(inner, "resources")
+		c.lossy(at(path, "resources"), "a pool's template has no resources: pods decide", "remove it")
+	}
+}
+
+// names replaces labels and annotations that have other names now.
+func (c *converter) names(meta map[string]any, path []any) {
+	for _, field := range []string{"labels", "annotations"} {
+		all, _ := meta[field].(map[string]any)
+		for old, now := range renamed() {
+			if x, ok := all[old]; ok {
+				delete(all, old)
+				all[now] = x
+				c.moved(at(path, field, old), fmt.Sprintf("%s is %s in v1", old, now))
+			}
+		}
+	}
+}
+
+// renamed are labels and annotations with other names in v1.
+func renamed() map[string]string {
+	return map[string]string{
+		"karpenter.sh/do-not-evict":                "karpenter.sh/do-not-disrupt",
+		"karpenter.sh/do-not-consolidate":          "karpenter.sh/do-not-disrupt",
+		"karpenter.sh/provisioner-name":            "karpenter.sh/nodepool",
+		"beta.kubernetes.io/arch":                  "kubernetes.io/arch",
+		"beta.kubernetes.io/os":                    "kubernetes.io/os",
+		"beta.kubernetes.io/instance-type":         "node.kubernetes.io/instance-type",
+		"failure-domain.beta.kubernetes.io/zone":   "topology.kubernetes.io/zone",
+		"failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+	}
+}
+
+func (c *converter) requirements(v any, path []any) {
+	for i, item := range list(v) {
+		r, _ := item.(map[string]any)
+		key, _ := r["key"].(string)
+		if now, ok := renamed()[key]; ok {
+			r["key"] = now
+			c.moved(at(path, i, "key"), fmt.Sprintf("%s is %s in v1", key, now))
+		}
+	}
+}
+
+// disruption converts spec.disruption.
+func (c *converter) disruption(spec map[string]any, path []any) {
+	d, ok := spec["disruption"].(map[string]any)
+	if !ok {
+		return
+	}
+	here := at(path, "disruption")
+	if after, ok := d["expireAfter"]; ok {
+		delete(d, "expireAfter")
+		c.expireAfter(spec, after, at(here, "expireAfter"), "disruption.expireAfter is template.spec.expireAfter in v1")
+	}
+	if d["consolidationPolicy"] == "WhenUnderutilized" {
+		d["consolidationPolicy"] = "WhenEmptyOrUnderutilized"
+		c.moved(at(here, "consolidationPolicy"), "WhenUnderutilized is WhenEmptyOrUnderutilized in v1")
+	}
+	if len(d) == 0 {
+		delete(spec, "disruption")
+	}
+}
+
+// expireAfter sets the age at which nodes go, unless another one is set.
+func (c *converter) expireAfter(spec map[string]any, after any, from []any, message string) {
+	inner := sub(spec, "template", "spec")
+	if old, ok := inner["expireAfter"]; ok && old != after {
+		c.lossy(from, fmt.Sprintf("expireAfter is %v here and %v in template.spec", after, old), "keep one of them")
+		return
+	}
+	inner["expireAfter"] = after
+	c.moved(from, message)
+}
+
+// classRef completes the reference to a class.
+func (c *converter) classRef(spec map[string]any, path []any, version string) {
+	inner := sub(spec, "template", "spec")
+	ref, ok := inner["nodeClassRef"].(map[string]any)
+	if !ok {
+		inner["nodeClassRef"] = map[string]any{"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+		c.note(diag.Warning, CodeDefault, path, "the pool names no class, so the class default is filled in", "name another one if there is no class default")
+		return
+	}
+	here := at(path, "nodeClassRef")
+	if api, ok := ref["apiVersion"].(string); ok {
+		delete(ref, "apiVersion")
+		group, _, _ := strings.Cut(api, "/")
+		ref["group"] = group
+		c.moved(at(here, "apiVersion"), "nodeClassRef.apiVersion is nodeClassRef.group in v1, without a version")
+	}
+	for _, f := range []struct{ name, value string }{{"group", "karpenter.k8s.aws"}, {"kind", "EC2NodeClass"}} {
+		if _, ok := ref[f.name]; !ok {
+			ref[f.name] = f.value
+			c.note(diag.Info, CodeDefault, here, fmt.Sprintf("nodeClassRef.%s is required in v1: %s is filled in", f.name, f.value), "")
+		}
+	}
+}
+
+// provisioner converts a Provisioner of karpenter.sh/v1alpha5.
+func (c *converter) provisioner(v map[string]any) map[string]any {
+	c.moved([]any{"kind"}, "a Provisioner is a NodePool in v1")
+	v = c.object(v)
+	spec := sub(v, "spec")
+	path := []any{"spec"}
+	_, emptied := spec["ttlSecondsAfterEmpty"]
+	consolidation, _ := spec["consolidation"].(map[string]any)
+	c.poolSpec(spec, path)
+	c.classRef(spec, at(path), "v1alpha5")
+	if !emptied && consolidation["enabled"] != true {
+		// Nothing was ever taken away for being empty.
+		d := sub(spec, "disruption")
+		d["consolidationPolicy"], d["consolidateAfter"] = "WhenEmpty", "Never"
+		c.note(diag.Warning, CodeDefault, path, "a Provisioner with neither consolidation nor ttlSecondsAfterEmpty keeps empty nodes; v1 consolidates by default, so consolidateAfter: Never is written", "remove it to let Coppice take unneeded nodes away")
+	}
+	inner := sub(spec, "template", "spec")
+	if _, ok := inner["expireAfter"]; !ok {
+		inner["expireAfter"] = "Never"
+		c.note(diag.Warning, CodeDefault, path, "a Provisioner without ttlSecondsUntilExpired keeps nodes for ever; the default of v1 is 720h, so expireAfter: Never is written", "remove it, so that nodes get new images")
+	}
+	hasCapacity, hasArch, hasOS := false, false, false
+	for _, r := range list(inner["requirements"]) {
+		m, _ := r.(map[string]any)
+		hasCapacity = hasCapacity || m["key"] == "karpenter.sh/capacity-type"
+		hasArch = hasArch || m["key"] == "kubernetes.io/arch"
+		hasOS = hasOS || m["key"] == "kubernetes.io/os"
+	}
+	require := func(has bool, key, value string) {
+		if has {
+			return
+		}
+		inner["requirements"] = append(list(inner["requirements"]), map[string]any{"key": key, "operator": "In", "values": []any{value}})
+		c.note(diag.Warning, CodeDefault, at(path, "requirements"), fmt.Sprintf("a Provisioner takes %s unless it says otherwise; v1 has no such default, so the requirement is written", value), "remove it to allow others")
+	}
+	// The defaults of the AWS provider's webhook, until v0.32.
+	require(hasCapacity, "karpenter.sh/capacity-type", "on-demand")
+	require(hasArch, "kubernetes.io/arch", "amd64")
+	require(hasOS, "kubernetes.io/os", "linux")
+	return v
+}
+
+// provisionerFields moves the fields that a Provisioner had at the top of its spec.
+func (c *converter) provisionerFields(spec map[string]any, path []any) {
+	for _, f := range []struct {
+		name string
+		to   []string
+	}{
+		{"labels", []string{"template", "metadata"}}, {"annotations", []string{"template", "metadata"}},
+		{"taints", []string{"template", "spec"}}, {"startupTaints", []string{"template", "spec"}},
+		{"requirements", []string{"template", "spec"}},
+	} {
+		if x, ok := spec[f.name]; ok {
+			delete(spec, f.name)
+			sub(spec, f.to...)[f.name] = x
+			c.moved(at(path, f.name), fmt.Sprintf("%s is %s.%s in v1", f.name, strings.Join(f.to, "."), f.name))
+			if f.name == "requirements" {
+				c.requirements(x, at(path, f.name))
+			}
+			if f.name == "labels" || f.name == "annotations" {
+				c.names(sub(spec, f.to...), path)
+			}
+		}
+	}
+	if ref, ok := spec["providerRef"].(map[string]any); ok {
+		delete(spec, "providerRef")
+		sub(spec, "template", "spec")["nodeClassRef"] = map[string]any{"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": ref["name"]}
+		c.moved(at(path, "providerRef"), "providerRef is template.spec.nodeClassRef in v1")
+	}
+	if _, ok := spec["provider"]; ok {
+		delete(spec, "provider")
+		c.lossy(at(path, "provider"), "spec.provider is not in v1", "write what it holds as an EC2NodeClass")
+	}
+	if _, ok := spec["kubeletConfiguration"]; ok {
+		delete(spec, "kubeletConfiguration")
+		c.lossy(at(path, "kubeletConfiguration"), "kubelet settings belong to the EC2NodeClass in v1", "move them to spec.kubelet of the class")
+	}
+	if limits, ok := spec["limits"].(map[string]any); ok {
+		if resources, ok := limits["resources"].(map[string]any); ok {
+			spec["limits"] = resources
+			c.moved(at(path, "limits", "resources"), "limits.resources is limits in v1")
+		}
+	}
+	c.ttl(spec, path)
+}
+
+// ttl converts a Provisioner's times and its consolidation.
+func (c *converter) ttl(spec map[string]any, path []any) {
+	seconds := func(name string) (string, bool) {
+		x, ok := spec[name]
+		delete(spec, name)
+		n, isInt := x.(int64)
+		if ok && !isInt {
+			c.note(diag.Error, CodeLossy, at(path, name), name+" must be a number of seconds", "correct it")
+			return "", false
+		}
+		return durationText(time.Duration(n) * time.Second), ok
+	}
+	if after, ok := seconds("ttlSecondsUntilExpired"); ok {
+		c.expireAfter(spec, after, at(path, "ttlSecondsUntilExpired"), fmt.Sprintf("ttlSecondsUntilExpired is template.spec.expireAfter in v1: %s", after))
+	}
+	after, emptied := seconds("ttlSecondsAfterEmpty")
+	if emptied {
+		d := sub(spec, "disruption")
+		if d["consolidationPolicy"] != nil && d["consolidationPolicy"] != "WhenEmpty" || d["consolidateAfter"] != nil && d["consolidateAfter"] != after {
+			c.lossy(at(path, "ttlSecondsAfterEmpty"), "ttlSecondsAfterEmpty contradicts spec.disruption", "keep spec.disruption")
+		} else {
+			d["consolidationPolicy"], d["consolidateAfter"] = "WhenEmpty", after
+			c.moved(at(path, "ttlSecondsAfterEmpty"), fmt.Sprintf("ttlSecondsAfterEmpty is disruption.consolidationPolicy: WhenEmpty with consolidateAfter: %s in v1", after))
+		}
+	}
+	consolidation, ok := spec["consolidation"].(map[string]any)
+	if !ok {
+		return
+	}
+	delete(spec, "consolidation")
+	here := at(path, "consolidation")
+	if consolidation["enabled"] != true {
+		c.moved(here, "consolidation that isn't enabled is left out")
+		return
+	}
+	d := sub(spec, "disruption")
+	switch d["consolidationPolicy"] {
+	case nil:
+		d["consolidationPolicy"] = "WhenEmptyOrUnderutilized"
+		c.moved(here, "consolidation.enabled is disruption.consolidationPolicy: WhenEmptyOrUnderutilized in v1")
+	case "WhenEmptyOrUnderutilized":
+		c.moved(here, "consolidation.enabled says the same as disruption.consolidationPolicy")
+	default:
+		c.lossy(here, fmt.Sprintf("consolidation.enabled contradicts disruption.consolidationPolicy: %v, and v1 has the latter alone", d["consolidationPolicy"]), "remove consolidation, or write consolidationPolicy: WhenEmptyOrUnderutilized")
+	}
+}
+
+// requirementsThere gives a pool the list of requirements that v1 wants, if empty.
+func (c *converter) requirementsThere(spec map[string]any) {
+	inner := sub(spec, "template", "spec")
+	if inner["requirements"] == nil {
+		inner["requirements"] = []any{}
+		c.note(diag.Info, CodeDefault, []any{"spec", "template"}, "template.spec.requirements is required in v1: an empty list is filled in", "")
+	}
+}
+
+// durationText writes a duration in the form that the API takes.
+func durationText(d time.Duration) string {
+	switch {
+	case d%time.Hour == 0 && d > 0:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	case d%time.Minute == 0 && d > 0:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
