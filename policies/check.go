@@ -233,13 +233,14 @@ func (s *Ruleset) configure(r *Rule, p params) {
 		declared := r.value.LookupPath(cue.ParsePath("params"))
 		it, _ := p.value.Fields()
 		for it != nil && it.Next() {
-			if !declared.LookupPath(cue.MakePath(it.Selector().Optional())).Exists() {
-				err = fmt.Errorf("there is no parameter %s", it.Selector())
+			name := it.Selector()
+			value = r.value.FillPath(cue.ParsePath("params"), whole(data))
+			set := value.LookupPath(cue.MakePath(cue.Str("params"), name))
+			if !declared.LookupPath(cue.MakePath(name.Optional())).Exists() {
+				err = fmt.Errorf("there is no parameter %s", name)
+			} else if set.Validate(cue.Concrete(true)) != nil {
+				err = fmt.Errorf("%s can't be %v", name, it.Value())
 			}
-		}
-		value = r.value.FillPath(cue.ParsePath("params"), whole(data))
-		if err == nil {
-			err = value.LookupPath(cue.ParsePath("params")).Validate(cue.Concrete(true))
 		}
 	}
 	if err != nil {

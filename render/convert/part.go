@@ -69,6 +69,7 @@ func (c *converter) globalSettings(v map[string]any) {
 		"batchMaxDuration": "batch-max-duration", "batchIdleDuration": "batch-idle-duration",
 		"aws.clusterName": "cluster-name", "aws.clusterEndpoint": "cluster-endpoint", "aws.clusterCABundle": "cluster-ca-bundle",
 		"aws.isolatedVPC": "isolated-vpc", "aws.vmMemoryOverheadPercent": "vm-memory-overhead-percent", "aws.reservedENIs": "reserved-enis",
+		"aws.interruptionQueueName": "interruption-queue",
 	}
 	c.eachSetting(data, nil, func(name string, value any, path []any) {
 		path = at([]any{"data"}, path...)
