@@ -35,8 +35,11 @@ type Facts struct {
 	// Accelerated says that every type that the requirements allow has a GPU or another
 	// accelerator.
 	Accelerated bool `json:"accelerated"`
-	// Overlaps names the first three pools of the same weight that some pod could be put
-	// into as well.
+	// At says for each label at which index of the requirements it is, the first if
+	// there are several.
+	At map[string]int `json:"at"`
+	// Overlaps names the first three pools, of those whose names come earlier, that have
+	// the same weight and that some pod could be put into as well.
 	Overlaps []string `json:"overlaps"`
 	// Fallback names a pool that takes the same pods on demand, or is "".
 	Fallback string `json:"fallback"`
@@ -50,8 +53,8 @@ type Facts struct {
 type pool struct {
 	name   string
 	sets   map[string]pack.Set
-	labels map[string]string
 	taints map[string]bool
+	at     map[string]int
 	weight int64
 	static bool
 }
@@ -100,7 +103,7 @@ func (s *surveyor) about(o render.Object) Facts {
 	m := s.match(p)
 	f := Facts{
 		InstanceTypes: m.types, Accelerated: m.accelerated,
-		CapacityTypes: p.capacityTypes(), Zones: []string{}, Overlaps: []string{},
+		CapacityTypes: p.capacityTypes(), At: p.at, Zones: []string{}, Overlaps: []string{},
 	}
 	if set, ok := p.sets[labelZone]; ok {
 		if zones, finite := set.Values(); finite {
@@ -112,10 +115,10 @@ func (s *surveyor) about(o render.Object) Facts {
 			continue
 		}
 		// Pools that reserve themselves by a taint are for different pods.
-		if len(f.Overlaps) < 3 && q.weight == p.weight && sameTaints(p, q) && p.meetsBut(q, "") {
+		if len(f.Overlaps) < 3 && q.name < p.name && q.weight == p.weight && sameTaints(p, q) && p.meetsBut(q, "") {
 			f.Overlaps = append(f.Overlaps, q.name)
 		}
-		if f.Fallback == "" && slices.Contains(q.capacityTypes(), "on-demand") && toleratedBy(q, p) && p.meetsBut(q, labelCapacity) {
+		if f.Fallback == "" && q.onDemand() && toleratedBy(q, p) && p.meetsBut(q, labelCapacity) {
 			f.Fallback = q.name
 		}
 	}
@@ -125,7 +128,7 @@ func (s *surveyor) about(o render.Object) Facts {
 }
 
 func readPool(o render.Object) *pool {
-	p := &pool{name: o.Name, sets: map[string]pack.Set{}, labels: map[string]string{}, taints: map[string]bool{}}
+	p := &pool{name: o.Name, sets: map[string]pack.Set{}, taints: map[string]bool{}, at: map[string]int{}}
 	spec, _ := o.Value["spec"].(map[string]any)
 	p.weight, _ = spec["weight"].(int64)
 	_, p.static = spec["replicas"]
@@ -135,7 +138,6 @@ func readPool(o render.Object) *pool {
 	labels, _ := meta["labels"].(map[string]any)
 	for k, v := range labels {
 		if text, ok := v.(string); ok {
-			p.labels[k] = text
 			p.narrow(k, pack.OneOf(text))
 		}
 	}
@@ -146,9 +148,12 @@ func readPool(o render.Object) *pool {
 			p.taints[string(text)] = true
 		}
 	}
-	for _, r := range list(inner["requirements"]) {
+	for i, r := range list(inner["requirements"]) {
 		fields, _ := r.(map[string]any)
 		key, _ := fields["key"].(string)
+		if _, ok := p.at[key]; !ok {
+			p.at[key] = i
+		}
 		name, _ := fields["operator"].(string)
 		op, err := pack.ParseOperator(name)
 		if err != nil {
@@ -186,6 +191,11 @@ func (p *pool) capacityTypes() []string {
 		}
 	}
 	return out
+}
+
+func (p *pool) onDemand() bool {
+	set, ok := p.sets[labelCapacity]
+	return !ok || set.Has("on-demand")
 }
 
 // meetsBut reports whether some node could be of both pools, without regard to one label.

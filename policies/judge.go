@@ -45,13 +45,13 @@ func (r *Rule) judge(in input) answer {
 }
 
 func (r *Rule) evaluate(given map[string]any) answer {
-	v := r.value
+	v := r.value.FillPath(cue.Path{}, given)
 	for _, name := range inputs() {
-		if x, ok := given[name]; ok {
-			v = v.FillPath(cue.ParsePath(name), x)
-			if err := v.LookupPath(cue.ParsePath(name)).Err(); err != nil {
-				return answer{err: err}
-			}
+		if _, ok := given[name]; !ok {
+			continue
+		}
+		if err := v.LookupPath(cue.ParsePath(name)).Err(); err != nil {
+			return answer{err: err}
 		}
 	}
 	found := v.LookupPath(cue.ParsePath("found"))
