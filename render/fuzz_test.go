@@ -40,7 +40,7 @@ func FuzzManifest(f *testing.F) {
 		if !utf8.Valid(text) {
 			return
 		}
-		objects, findings := readYAML("in.yaml", text)
+		objects, findings := readYAML("in.yaml", text, false)
 		lines := 1
 		for _, c := range text {
 			if c == '\n' {
