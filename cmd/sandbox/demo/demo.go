@@ -81,7 +81,7 @@ func steps() []step {
 		{"Repository", 10 * time.Second, makeRepository},
 		{"Coppice starts", 30 * time.Second, startCoppice},
 		{"Pods want nodes", 40 * time.Second, pendingPods},
-		{"Change by commit", 20 * time.Second, changeByCommit},
+		{"Change by commit", 40 * time.Second, changeByCommit},
 		{"Change by hand", 30 * time.Second, driftByHand},
 		{"Bad commit", 30 * time.Second, badCommit},
 		{"Scale to zero", 40 * time.Second, scaleToZero},

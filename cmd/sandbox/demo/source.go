@@ -217,6 +217,10 @@ func (s *scene) commit(ctx context.Context, message string, edits ...edit) (plum
 
 // changeByCommit is step 5.
 func changeByCommit(ctx context.Context, s *scene) error {
+	var before karpenter.NodeClaimList
+	if err := s.client.List(ctx, &before); err != nil {
+		return fmt.Errorf("list NodeClaims: %w", err)
+	}
 	hash, pushed, err := s.commit(ctx, "Move to the sixth generation, halve the limit",
 		edit{"nodepools.cue", `["m5.large", "m5.xlarge", "m5.2xlarge"]`, `["m6i.large", "m6i.xlarge", "m6i.2xlarge"]`},
 		edit{"nodepools.cue", "1000\n", "500\n"},
@@ -237,22 +241,51 @@ func changeByCommit(ctx context.Context, s *scene) error {
 	}
 	s.story.say("applied %.1f s after the push: %s", took.Seconds(), limitsText(live))
 
-	var drifted int
-	err = await.Objects(ctx, s.client, &karpenter.NodeClaimList{}, func(claims []*karpenter.NodeClaim) (bool, string) {
-		drifted = 0
-		for _, c := range claims {
-			if meta.IsStatusConditionTrue(c.Status.Conditions, karpenter.ConditionDrifted) {
-				drifted++
-			}
-		}
-		return len(claims) > 0 && drifted == len(claims), fmt.Sprintf("%d of %d NodeClaims are Drifted", drifted, len(claims))
-	})
+	old, replaced, err := s.awaitReplacement(ctx, before.Items)
 	if err != nil {
 		return err
 	}
-	s.story.say("all %d NodeClaims are marked Drifted; replacing them is not built yet", drifted)
-	s.story.fact("applied %.1f s after the push, %d nodes Drifted", took.Seconds(), drifted)
+	rolled := time.Since(pushed)
+	s.story.say("all %d NodeClaims were marked Drifted, and are replaced a few at a time, as the disruption budget of 10%% allows", len(before.Items))
+	s.story.say("the first is going %.1f s after the push: %s (%s), in whose place %s (%s) was ready before",
+		rolled.Seconds(), old.Name, old.Labels[corev1.LabelInstanceTypeStable], replaced.Name, replaced.Labels[corev1.LabelInstanceTypeStable])
+	s.story.fact("applied %.1f s after the push, %d nodes Drifted, the first replaced after %.1f s", took.Seconds(), len(before.Items), rolled.Seconds())
 	return nil
+}
+
+// awaitReplacement waits until all of some claims have been found drifted and the first
+// of them goes. It returns that one and one that came in its place.
+func (s *scene) awaitReplacement(ctx context.Context, before []karpenter.NodeClaim) (old, fresh *karpenter.NodeClaim, err error) {
+	drifted := map[apitypes.UID]bool{}
+	err = await.Objects(ctx, s.client, &karpenter.NodeClaimList{}, func(claims []*karpenter.NodeClaim) (bool, string) {
+		left := map[apitypes.UID]bool{}
+		old, fresh = nil, nil
+		for _, c := range claims {
+			left[c.UID] = true
+			is := func(condition string) bool { return meta.IsStatusConditionTrue(c.Status.Conditions, condition) }
+			switch was := slices.ContainsFunc(before, func(b karpenter.NodeClaim) bool { return b.UID == c.UID }); {
+			case was:
+				drifted[c.UID] = drifted[c.UID] || is(karpenter.ConditionDrifted)
+				if c.DeletionTimestamp != nil {
+					old = c
+				}
+			case is(karpenter.ConditionInitialized):
+				fresh = c
+			}
+		}
+		n := 0
+		for i := range before {
+			b := &before[i]
+			if !left[b.UID] {
+				old = b
+			}
+			if drifted[b.UID] || !left[b.UID] {
+				n++
+			}
+		}
+		return n == len(before) && old != nil && fresh != nil, fmt.Sprintf("%d of %d NodeClaims are Drifted or replaced", n, len(before))
+	})
+	return old, fresh, err
 }
 
 func (s *scene) livePool(ctx context.Context) (*karpenter.NodePool, error) {
