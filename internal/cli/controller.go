@@ -109,7 +109,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.clusterCA, "cluster-ca-bundle", "", "the API server's CA for nodes, base64; taken from the kubeconfig if empty [CLUSTER_CA_BUNDLE]")
 	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the range of Service addresses; asked of EKS if empty [CLUSTER_CIDR]")
 	f.StringVar(&o.region, "region", "", "AWS region; the SDK's own rules apply if empty [AWS_REGION]")
-	f.DurationVar(&o.batch.Idle, "batch-idle-duration", provision.DefaultBatch.Idle, "plan once no new pod has come for this long [BATCH_IDLE_DURATION]")
+	f.DurationVar(&o.batch.Idle, "batch-idle-duration", provision.DefaultBatch.Idle, "plan once no new pod has come for this long, doubled while nodes are opened again and again [BATCH_IDLE_DURATION]")
 	f.DurationVar(&o.batch.Max, "batch-max-duration", provision.DefaultBatch.Max, "plan at the latest after this long [BATCH_MAX_DURATION]")
 	f.StringToStringVar(&o.limits, "cluster-limits", nil, "what the nodes of all NodePools may add up to, as in cpu=1000,memory=4Ti,nodes=200; unlimited if empty [CLUSTER_LIMITS]")
 	f.StringVar(&o.preferences, "preference-policy", "Priced", "what pods' preferences are worth: Priced (at most a cent an hour for a weight of 100), Respect (as requirements, given up one by one) or Ignore [PREFERENCE_POLICY]")

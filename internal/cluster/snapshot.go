@@ -19,7 +19,9 @@ type Snapshot struct {
 	// Nodes has machines with and without a Node or a claim, sorted by name.
 	Nodes []Node
 	// Pending are the pods that wait for a node, sorted by namespace and name.
-	Pending    []*corev1.Pod
+	Pending []*corev1.Pod
+	// Unbound counts the pods that have no node, whatever the reason.
+	Unbound    int
 	DaemonSets []*appsv1.DaemonSet
 }
 
@@ -42,6 +44,9 @@ func (s *State) Snapshot() Snapshot {
 	slices.SortFunc(out.Nodes, func(a, b Node) int { return strings.Compare(a.Name(), b.Name()) })
 
 	for _, p := range s.pods {
+		if p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !Terminal(p) {
+			out.Unbound++
+		}
 		if Provisionable(p) {
 			out.Pending = append(out.Pending, p)
 		}

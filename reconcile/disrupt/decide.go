@@ -42,6 +42,9 @@ type Input struct {
 	// Quiet says that pods have stopped coming and going, so that a search is worth its
 	// while.
 	Quiet bool
+	// Settled says that every pod has a node and none is about to move, so that no node
+	// waits for pods that were planned onto it.
+	Settled bool
 	// Seen is the mark of the last search, which found nothing. One that would be the
 	// same isn't made; Kept is what it said of each node that stayed.
 	Seen uint64
@@ -255,7 +258,7 @@ func (d *decider) held(n cluster.Node) (Block, bool) {
 		return Block{Code: "Replacement", Message: fmt.Sprintf("it takes the place of %s", strings.Join(c.Claims, ", "))}, true
 	case n.Claim.Annotations[karpenter.AnnotationDoNotDisrupt] == "true" || n.Node.Annotations[karpenter.AnnotationDoNotDisrupt] == "true":
 		return Block{Code: "DoNotDisrupt", Message: "it has the annotation " + karpenter.AnnotationDoNotDisrupt}, true
-	case d.in.Now.Before(n.NominatedUntil):
+	case !d.in.Settled && d.in.Now.Before(n.NominatedUntil):
 		return Block{Code: "Nominated", Message: "pods are expected on it", Until: n.NominatedUntil}, true
 	}
 	return Block{}, false

@@ -230,6 +230,11 @@ func TestDecide(t *testing.T) {
 			want:  []string{"Underutilized: claim-n2"}, codes: map[string]string{"n1 Empty": "Never"}},
 		"expected pods": {why: "nominated", build: func(s *scene) { s.machine("a", "n1", 4); s.state.Nominate("n1", now.Add(time.Second)) },
 			codes: map[string]string{"n1 Empty": "Nominated"}},
+		"nothing expected any more": {why: "every pod has a node, so the nomination is stale", build: func(s *scene) {
+			s.machine("a", "n1", 4)
+			s.state.Nominate("n1", now.Add(time.Second))
+			s.alter = func(in *Input) { in.Settled = true }
+		}, want: []string{"Empty: claim-n1"}},
 		"a pod has just left": {why: "it may come back", build: func(s *scene) {
 			s.machine("a", "n1", 4)
 			s.run("n1", "p", 1)

@@ -31,6 +31,9 @@ const (
 	// pod has gone moves pods that the next would have left.
 	calm   = time.Second
 	latest = 10 * time.Second
+	// settle is how long no pod may have come or gone for the fleet to be settled: a
+	// controller makes up for an evicted pod well within it.
+	settle = 3 * time.Second
 	// landing is how long the fleet isn't searched at most while nodes of the last search
 	// are still going: their pods don't land where they were planned.
 	landing = time.Minute
@@ -180,9 +183,9 @@ func (l *loop) input(ctx context.Context) (Input, map[string]cluster.Pool, error
 	if err := l.model.Sync(l.state, open); err != nil {
 		return Input{}, nil, errors.Join(poolErr, err)
 	}
-	now := l.clock.Now()
+	now, shot := l.clock.Now(), l.state.Snapshot()
 	in := Input{
-		Now: now, Nodes: l.state.Snapshot().Nodes, Pools: map[string]Pool{}, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
+		Now: now, Nodes: shot.Nodes, Pools: map[string]Pool{}, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
 		Rollouts: l.rollouts, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
 	}
 	for i := range list.Items {
@@ -190,12 +193,16 @@ func (l *loop) input(ctx context.Context) (Input, map[string]cluster.Pool, error
 	}
 	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
 	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)
+	in.Settled = shot.Unbound == 0 && now.Sub(l.changed) >= settle && !slices.ContainsFunc(in.Nodes, leaving)
 	byName := map[string]cluster.Pool{}
 	for _, p := range open {
 		byName[p.Name] = p
 	}
 	return in, byName, poolErr
 }
+
+// leaving reports whether pods have yet to move from a machine that is on its way out.
+func leaving(n cluster.Node) bool { return n.Deleting() && !vacant(n) }
 
 // quiet reports whether pods have stopped coming and going, or haven't for too long.
 func (l *loop) quiet(p uint64, now time.Time) bool {

@@ -43,6 +43,30 @@ type Batch struct {
 	Max time.Duration
 }
 
+// idle is Idle doubled for each plan in a row that opened nodes. A single pod, and the
+// first of many, don't wait; those that drip in after them are gathered, or each
+// handful would get a small node of its own.
+func (b Batch) idle(inRow int) time.Duration { return min(b.Idle<<min(inRow, 10), max(b.Idle, b.Max)) }
+
+// row counts the plans in a row that opened nodes.
+type row struct {
+	plans int
+	last  time.Time
+}
+
+// lull is how long no node may have been opened for a row to end: longer than Max, so
+// that the longest batch doesn't end it.
+const lull = 5 * time.Second
+
+func (r row) at(now time.Time) int {
+	if now.Sub(r.last) > lull {
+		return 0
+	}
+	return r.plans
+}
+
+func (r row) opened(now time.Time) row { return row{r.at(now) + 1, now} }
+
 // DefaultBatch is shorter than Karpenter's 1 s and 10 s: planning is fast enough
 // here that a pod which comes late is cheap to plan for again, and it lands on the
 // nodes that are already on their way.
@@ -77,6 +101,7 @@ type Planner struct {
 	events events.EventRecorder
 	clock  clock.Clock
 	batch  Batch
+	row    row
 	model  *cluster.Model
 	policy pack.Options // but for Stop
 	book   *record.Book
@@ -124,17 +149,18 @@ func (p *Planner) Start(ctx context.Context) error {
 	}
 }
 
-// fill waits until the batch is complete: no new pod for Idle, or Max in all. It
+// fill waits until the batch is complete: no new pod for a while, or Max in all. It
 // reports false when ctx has ended.
 func (p *Planner) fill(ctx context.Context) bool {
 	end := p.clock.After(p.batch.Max)
+	idle := p.batch.idle(p.row.at(p.clock.Now()))
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-end:
 			return true
-		case <-p.clock.After(p.batch.Idle):
+		case <-p.clock.After(idle):
 			return true
 		case <-p.state.Changed():
 		}
@@ -176,6 +202,7 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 	p.metrics.SchedulingDuration.WithLabelValues("provisioner").Observe(p.clock.Since(began).Seconds())
 	p.metrics.UnschedulablePods.WithLabelValues("provisioner").Set(float64(len(plan.Unschedulable)))
 	if len(plan.NewNodes) > 0 {
+		p.row = p.row.opened(began)
 		log.Info("planned", "pods", p.model.Pending(), "newNodes", len(plan.NewNodes), "onExisting", len(plan.Assignments),
 			"unschedulable", len(plan.Unschedulable), "usdPerHour", float64(plan.MicroUSD)/1e6, "took", p.clock.Since(began).String())
 	}

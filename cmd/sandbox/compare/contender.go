@@ -51,7 +51,7 @@ func (b *bench) contenders() ([]*contender, error) {
 	)
 	ours := &contender{coppice, child.Program{
 		Path: b.cfg.Coppice, Args: []string{"controller"}, Log: filepath.Join(b.cfg.DataDir, "coppice.log"), Failed: b.failed,
-		Env: append(common[:len(common):len(common)], "LEADER_ELECT=false", "METRICS_BIND_ADDRESS=0", "HEALTH_PROBE_BIND_ADDRESS=0"),
+		Env: append(common[:len(common):len(common)], "LEADER_ELECT=false", "METRICS_BIND_ADDRESS=0", "HEALTH_PROBE_BIND_ADDRESS=0", "SECURE_BIND_ADDRESS=0"),
 	}}
 	ports := make([]string, 2)
 	for i := range ports {

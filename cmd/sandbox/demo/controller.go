@@ -38,7 +38,7 @@ func newController(path, dir string, lease time.Duration, e endpoints.Endpoints,
 				"PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "TMPDIR="+os.TempDir(),
 				"LEADER_ELECTION_NAMESPACE="+namespace,
 				"LEADER_ELECTION_LEASE_DURATION="+lease.String(),
-				"METRICS_BIND_ADDRESS="+addr, "HEALTH_PROBE_BIND_ADDRESS=0",
+				"METRICS_BIND_ADDRESS="+addr, "HEALTH_PROBE_BIND_ADDRESS=0", "SECURE_BIND_ADDRESS=0",
 			),
 		},
 	}, nil
