@@ -261,7 +261,9 @@ func newPolicyTestCommand(s Streams) *cobra.Command {
 				}
 			}
 			if err := complain(s.Out, tree, report.Findings); err != nil {
-				fmt.Fprintf(s.Err, "%d of %d cases failed\n", failed, report.Cases)
+				if report.Cases > 0 {
+					fmt.Fprintf(s.Err, "%d of %d cases failed\n", failed, report.Cases)
+				}
 				return err
 			}
 			fmt.Fprintf(s.Err, "%d cases passed\n", report.Cases)

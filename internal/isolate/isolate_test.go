@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/admission"
@@ -352,4 +353,23 @@ nodeClasses: default: spec: {
 			}
 		}
 	})
+}
+
+// TestRulesAreBounded has a rule of the tree that never ends: it is stopped like the
+// rest of the tree, whether it judges or is only tested.
+func TestRulesAreBounded(t *testing.T) {
+	hostile := tree(map[string]string{
+		"a.cue":          "package cluster\n",
+		"coppice.cue":    "package coppice\n\npolicies: apply: [\"x\"]\n",
+		"policies/x.cue": "package policies\n\nimport \"list\"\n\nrules: x: {severity: \"deny\", kind: \"NodePool\", title: \"t\", why: \"w\", help: \"h\", found: [for a in list.Range(0, 100000, 1) for b in list.Range(0, 100000, 1) {path: [], message: \"\\(a) \\(b)\"}]}\n",
+	})
+	o := Options{Time: time.Second, Policies: func() policies.Options { return policies.Options{At: time.Unix(0, 0)} }}
+	_, found, err := Check(context.Background(), hostile, "", nil, o)
+	if err != nil || !found.HasErrors() || found[0].Code != CodeTime && found[0].Code != CodeMemory {
+		t.Errorf("judging: %v, %v", found, err)
+	}
+	report, err := Report(context.Background(), hostile, []string{""}, o)
+	if err != nil || !report.Findings.HasErrors() || report.Findings[0].Code != CodeTime && report.Findings[0].Code != CodeMemory {
+		t.Errorf("testing: %v, %v", report, err)
+	}
 }
