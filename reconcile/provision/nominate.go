@@ -18,6 +18,10 @@ import (
 // pods land as they were packed: without it, it spreads them over the new nodes as
 // these come up, and who is left over needs a node more.
 //
+// Pods with a hard topology spread aren't nominated: when the scheduler tries one on a
+// Node it counts all that are nominated to that Node, and none that are nominated to
+// others, so that several of one spread would keep each other off every Node.
+//
 // The scheduler drops a nomination when it tries the pod before the Node is ready;
 // the pod is then pending again, and the next plan repeats it.
 func (p *Planner) nominate(ctx context.Context) error {
@@ -27,7 +31,7 @@ func (p *Planner) nominate(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, name := range names {
 		pod, node := p.model.Pod(name), p.state.NodeName(p.places[name])
-		if pod == nil || node == "" || pod.Spec.NodeName != "" {
+		if pod == nil || node == "" || pod.Spec.NodeName != "" || spreads(pod) {
 			continue // gone, too early, or still on a node that is being drained
 		}
 		slots <- struct{}{}
@@ -38,6 +42,14 @@ func (p *Planner) nominate(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// spreads reports whether the pod has a topology spread that the scheduler may not
+// break.
+func spreads(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool {
+		return c.WhenUnsatisfiable == corev1.DoNotSchedule
+	})
 }
 
 func (p *Planner) nominateOne(ctx context.Context, pod *corev1.Pod, node string) error {
