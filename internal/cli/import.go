@@ -55,7 +55,7 @@ it concerns. What v1 can't express is an error, and nothing is printed then, unl
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.cluster, "cluster", false, "read the objects of the cluster that the kubeconfig names")
+	f.BoolVar(&o.cluster, "cluster", false, "read the objects of the cluster that the kubeconfig names, NodePools and EC2NodeClasses in v1 alone")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` for --cluster [KUBECONFIG]")
 	f.BoolVar(&o.convert.AllowLossy, "allow-lossy", false, "leave out what v1 can't express, with a warning")
 	f.StringVar(&o.convert.Role, "role", "", "the IAM role of nodes, for classes that name none")
@@ -162,7 +162,7 @@ func liveSources(ctx context.Context, kubeconfig string) ([]convert.Source, erro
 		}
 	}
 	if len(out) == 0 {
-		return nil, usagef("the cluster has no NodePools and no EC2NodeClasses")
+		return nil, usagef("the cluster has no NodePools and no EC2NodeClasses in v1, which is all that --cluster reads; give objects of older versions as FILE, from 'kubectl get -o yaml'")
 	}
 	return out, nil
 }

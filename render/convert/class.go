@@ -42,8 +42,10 @@ func (c *converter) classSpec(spec map[string]any, path []any) {
 			continue
 		}
 		delete(spec, s.old)
-		spec[s.now] = terms(selector, s.now == "amiSelectorTerms")
-		c.moved(at(path, s.old), fmt.Sprintf("%s is a list of %s in v1", s.old, s.now))
+		here := at(path, s.old)
+		if c.set(spec, s.now, c.terms(selector, s.now == "amiSelectorTerms", here), here) {
+			c.moved(here, fmt.Sprintf("%s is a list of %s in v1", s.old, s.now))
+		}
 	}
 	if _, ok := spec["launchTemplate"]; ok {
 		delete(spec, "launchTemplate")
@@ -59,37 +61,52 @@ func (c *converter) classSpec(spec map[string]any, path []any) {
 	}
 }
 
+// maxTerms is how many terms a class takes for each of its selectors (maxItems in the
+// EC2NodeClass CRD).
+const maxTerms = 30
+
 // terms writes a selector of v1alpha1 as terms. Names that select by something else than
-// tags had the prefix aws; values of those are lists with commas.
-func terms(selector map[string]any, images bool) []any {
-	ids := func(key string) bool {
-		return key == "aws-ids" || key == "aws::ids" || key == "aws:ec2:image:id"
-	}
-	var out []any
-	tags := map[string]any{}
-	term := map[string]any{}
+// tags had the prefix aws. All names had to match, and each of the values of a list with
+// commas would do: each combination of values is a term.
+func (c *converter) terms(selector map[string]any, images bool, path []any) []any {
+	var ids []any
+	out := []any{map[string]any{}}
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
-		value := fmt.Sprint(selector[key])
-		switch {
-		case ids(key):
-			for id := range strings.SplitSeq(value, ",") {
-				out = append(out, map[string]any{"id": strings.TrimSpace(id)})
+		values := strings.Split(fmt.Sprint(selector[key]), ",")
+		if key == "aws-ids" || key == "aws::ids" || key == "aws:ec2:image:id" {
+			for _, id := range values {
+				ids = append(ids, map[string]any{"id": strings.TrimSpace(id)})
 			}
-		case key == "aws::name":
-			term["name"] = value
-		case key == "aws::owners" && images:
-			term["owner"] = value
-		default:
-			tags[key] = value
+			continue
 		}
+		if len(out)*len(values) > maxTerms {
+			c.lossy(at(path, key), fmt.Sprintf("the combinations of values are more than the %d terms that v1 takes", maxTerms), "select by fewer values")
+			continue
+		}
+		var next []any
+		for _, term := range out {
+			for _, value := range values {
+				term, value := copyOf(term).(map[string]any), strings.TrimSpace(value)
+				switch {
+				case key == "aws::name":
+					term["name"] = value
+				case key == "aws::owners" && images:
+					term["owner"] = value
+				default:
+					sub(term, "tags")[key] = value
+				}
+				next = append(next, term)
+			}
+		}
+		out = next
 	}
-	if len(tags) > 0 {
-		term["tags"] = tags
+	if len(out[0].(map[string]any)) > 0 {
+		if ids == nil {
+			return out
+		}
+		c.lossy(path, "the selector wants both an ID and something else, and a term of v1 has either; the IDs are kept", "select by one of them")
 	}
-	if len(term) > 0 {
-		out = append(out, term)
-	}
-	return out
+	return ids
 }
 
 // complete fills in what v1 wants to know about a class. What a default was is written

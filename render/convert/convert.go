@@ -3,6 +3,7 @@ package convert
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -122,6 +123,17 @@ func (c *converter) lossy(path []any, message, help string) {
 		return
 	}
 	c.note(diag.Error, CodeLossy, path, message, help+"; or leave it out with --allow-lossy")
+}
+
+// set gives a field the value that stood at a path of the document, and reports whether
+// the field has it. A field that has another value keeps it, and that is reported.
+func (c *converter) set(dst map[string]any, name string, x any, from []any) bool {
+	if there, ok := dst[name]; ok && !reflect.DeepEqual(there, x) {
+		c.lossy(from, fmt.Sprintf("this is %s in v1, which has another value already", name), "keep one of them")
+		return false
+	}
+	dst[name] = x
+	return true
 }
 
 func (c *converter) document() {

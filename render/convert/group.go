@@ -206,10 +206,18 @@ func (g *group) machines() {
 		}
 	default:
 		version := "latest"
-		// As in 1.29.0-20240129.
-		if _, day, ok := strings.Cut(fmt.Sprint(release), "-"); ok && len(day) == 8 && (f.alias == "al2" || f.alias == "al2023") {
-			version = "v" + day
+		before, after, ok := strings.Cut(fmt.Sprint(release), "-")
+		switch {
+		case ok && f.alias == "bottlerocket": // As in 1.20.4-1a2b3c4d.
+			version = "v" + before
+		case ok && len(after) == 8 && f.os == "linux": // As in 1.29.0-20240129.
+			version = "v" + after
+		}
+		switch {
+		case version != "latest":
 			g.moved(g.at("releaseVersion"), "releaseVersion is the version of the image")
+		case release != nil:
+			g.lossy(g.at("releaseVersion"), fmt.Sprintf("the release %v can't be asked for: %s is written", release, f.alias+"@latest"), "select the image by its ID")
 		}
 		g.class["amiSelectorTerms"] = []any{map[string]any{"alias": f.alias + "@" + version}}
 		g.require("kubernetes.io/arch", f.arch)
@@ -354,8 +362,18 @@ func (g *group) mixed(policy map[string]any) []any {
 		if t, ok := o["InstanceType"]; ok && !slices.Contains(types, t) {
 			types = append(types, t)
 		}
-		if _, ok := o["InstanceRequirements"]; ok {
-			g.lossy(at(path, "LaunchTemplate", "Overrides", i, "InstanceRequirements"), "types chosen by attributes aren't carried over", "write them as requirements on karpenter.k8s.aws/instance-* labels")
+		for _, name := range slices.Sorted(maps.Keys(o)) {
+			here := at(path, "LaunchTemplate", "Overrides", i, name)
+			switch {
+			case name == "InstanceType", o[name] == nil:
+			case name == "InstanceRequirements":
+				g.lossy(here, "types chosen by attributes aren't carried over", "write them as requirements on karpenter.k8s.aws/instance-* labels")
+			case name == "WeightedCapacity" && o[name] == "1":
+			case name == "WeightedCapacity":
+				g.lossy(here, fmt.Sprintf("this type counts %v times in the group's sizes, and each node counts once in spec.limits.nodes", o[name]), "limit the pool by cpu and memory")
+			default:
+				g.lossy(here, name+" of a single type has no counterpart", "use a pool with a class of its own for the type")
+			}
 		}
 	}
 	g.require("node.kubernetes.io/instance-type", types...)
@@ -364,6 +382,9 @@ func (g *group) mixed(policy map[string]any) []any {
 	}
 	d, _ := policy["InstancesDistribution"].(map[string]any)
 	here := at(path, "InstancesDistribution")
+	if price := d["SpotMaxPrice"]; price != nil && price != "" {
+		g.lossy(at(here, "SpotMaxPrice"), fmt.Sprintf("a pool has no highest price, and this group's is %v", price), "choose instance types that cost no more")
+	}
 	base, _ := d["OnDemandBaseCapacity"].(int64)
 	above, given := d["OnDemandPercentageAboveBaseCapacity"].(int64)
 	if !given {

@@ -2,6 +2,8 @@ package convert
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,11 +57,15 @@ func (c *converter) templateSpec(spec, inner map[string]any, path []any) {
 func (c *converter) names(meta map[string]any, path []any) {
 	for _, field := range []string{"labels", "annotations"} {
 		all, _ := meta[field].(map[string]any)
-		for old, now := range renamed() {
-			if x, ok := all[old]; ok {
-				delete(all, old)
-				all[now] = x
-				c.moved(at(path, field, old), fmt.Sprintf("%s is %s in v1", old, now))
+		for _, old := range slices.Sorted(maps.Keys(all)) {
+			now, ok := renamed()[old]
+			if !ok {
+				continue
+			}
+			x, from := all[old], at(path, field, old)
+			delete(all, old)
+			if c.set(all, now, x, from) {
+				c.moved(from, fmt.Sprintf("%s is %s in v1", old, now))
 			}
 		}
 	}
@@ -189,6 +195,8 @@ func (c *converter) provisioner(v map[string]any) map[string]any {
 
 // provisionerFields moves the fields that a Provisioner had at the top of its spec.
 func (c *converter) provisionerFields(spec map[string]any, path []any) {
+	c.names(spec, path)
+	c.requirements(spec["requirements"], at(path, "requirements"))
 	for _, f := range []struct {
 		name string
 		to   []string
@@ -199,20 +207,20 @@ func (c *converter) provisionerFields(spec map[string]any, path []any) {
 	} {
 		if x, ok := spec[f.name]; ok {
 			delete(spec, f.name)
-			sub(spec, f.to...)[f.name] = x
-			c.moved(at(path, f.name), fmt.Sprintf("%s is %s.%s in v1", f.name, strings.Join(f.to, "."), f.name))
-			if f.name == "requirements" {
-				c.requirements(x, at(path, f.name))
-			}
-			if f.name == "labels" || f.name == "annotations" {
-				c.names(sub(spec, f.to...), path)
+			if c.set(sub(spec, f.to...), f.name, x, at(path, f.name)) {
+				c.moved(at(path, f.name), fmt.Sprintf("%s is %s.%s in v1", f.name, strings.Join(f.to, "."), f.name))
 			}
 		}
 	}
 	if ref, ok := spec["providerRef"].(map[string]any); ok {
 		delete(spec, "providerRef")
-		sub(spec, "template", "spec")["nodeClassRef"] = map[string]any{"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": ref["name"]}
-		c.moved(at(path, "providerRef"), "providerRef is template.spec.nodeClassRef in v1")
+		now := sub(spec, "template", "spec", "nodeClassRef")
+		if len(now) == 0 {
+			now["group"], now["kind"] = "karpenter.k8s.aws", "EC2NodeClass"
+		}
+		if c.set(now, "name", ref["name"], at(path, "providerRef", "name")) {
+			c.moved(at(path, "providerRef"), "providerRef is template.spec.nodeClassRef in v1")
+		}
 	}
 	if _, ok := spec["provider"]; ok {
 		delete(spec, "provider")
@@ -224,8 +232,12 @@ func (c *converter) provisionerFields(spec map[string]any, path []any) {
 	}
 	if limits, ok := spec["limits"].(map[string]any); ok {
 		if resources, ok := limits["resources"].(map[string]any); ok {
-			spec["limits"] = resources
-			c.moved(at(path, "limits", "resources"), "limits.resources is limits in v1")
+			delete(limits, "resources")
+			here := at(path, "limits", "resources")
+			c.moved(here, "limits.resources is limits in v1")
+			for _, name := range slices.Sorted(maps.Keys(resources)) {
+				c.set(limits, name, resources[name], at(here, name))
+			}
 		}
 	}
 	c.ttl(spec, path)
