@@ -93,7 +93,7 @@ AWS credentials and endpoints come from the AWS SDK's usual places.`,
 			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if err := runController(ctx, s, o); err != nil && ctx.Err() == nil {
-				return &ExitError{Code: ExitFailed, Err: err}
+				return failed(err)
 			}
 			return nil
 		},

@@ -78,9 +78,9 @@ With --snapshot nothing is asked: the answer is out of the file.`,
 				e := json.NewEncoder(s.Out)
 				e.SetIndent("", "  ")
 				e.SetEscapeHTML(false)
-				return e.Encode(answer)
+				return failed(e.Encode(answer))
 			}
-			return answer.WriteText(s.Out)
+			return failed(answer.WriteText(s.Out))
 		},
 	}
 	look.register(cmd.Flags())
@@ -106,7 +106,7 @@ decision record too.`,
 			if err != nil {
 				return failed(err)
 			}
-			return shot.Write(s.Out)
+			return failed(shot.Write(s.Out))
 		},
 	}
 	look.register(cmd.Flags())
@@ -187,6 +187,9 @@ func controllerClient(o lookOptions, kube *rest.Config) (*http.Client, error) {
 		BearerToken: kube.BearerToken, BearerTokenFile: kube.BearerTokenFile, ExecProvider: kube.ExecProvider, AuthProvider: kube.AuthProvider,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: o.ca, Insecure: o.insecure}, Timeout: 30 * time.Second,
 	}
+	if o.insecure && o.token == "" {
+		return nil, usagef("whoever answers at an unchecked address would get the kubeconfig's token; give a --token that is good for little, or --certificate-authority")
+	}
 	if o.token != "" {
 		cfg.BearerToken, cfg.BearerTokenFile, cfg.ExecProvider, cfg.AuthProvider = o.token, "", nil, nil
 	}
@@ -199,6 +202,9 @@ func controllerClient(o lookOptions, kube *rest.Config) (*http.Client, error) {
 
 // failed gives an error an exit code, unless it has one.
 func failed(err error) error {
+	if err == nil {
+		return nil
+	}
 	var exit *ExitError
 	if errors.As(err, &exit) {
 		return err

@@ -222,3 +222,7 @@ func (t *Trial) commands(since mark) []Command {
 type mark struct{ removed, opened int }
 
 func (t *Trial) mark() mark { return mark{len(t.removed), len(t.opened)} }
+
+// Pinned reports whether an earlier decision of the trial, or a command under way,
+// counts on a node.
+func (t *Trial) Pinned(node string) bool { return t.pinned[node] }

@@ -73,7 +73,7 @@ func TestServeAndFetch(t *testing.T) {
 	pod := Subject{"Pod", "web", "a&b"}
 	b.Put(pod, at(0), Decision{Topic: "Placement", Verdict: "NoPlace", Reasons: []Reason{{Scope: "NodePool x", Code: "TooLarge"}}})
 	b.Put(Subject{Kind: "Node", Name: "n"}, at(0), Decision{Verdict: "Keep"})
-	s := httptest.NewServer(b)
+	s := httptest.NewTLSServer(b)
 	defer s.Close()
 	if got, err := Fetch(s.Client(), s.URL, nil); err != nil || cmp.Diff(b.All(), got) != "" {
 		t.Errorf("all: %v %v", got, err)
@@ -85,7 +85,7 @@ func TestServeAndFetch(t *testing.T) {
 		t.Errorf("unknown: %v %v", got, err)
 	}
 	for code, want := range map[int]string{401: "bearer token", 403: "ClusterRole", 500: "500"} {
-		deny := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		deny := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
 		if _, err := Fetch(deny.Client(), deny.URL, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v", code, err)
 		}
@@ -94,7 +94,18 @@ func TestServeAndFetch(t *testing.T) {
 	if _, err := Fetch(s.Client(), "localhost", nil); err == nil || !strings.Contains(err.Error(), "https://localhost:8443") {
 		t.Errorf("no URL: %v", err)
 	}
-	resp, err := http.Post(s.URL+Path, "", nil)
+	if _, err := Fetch(s.Client(), "http"+strings.TrimPrefix(s.URL, "https"), nil); err == nil || !strings.Contains(err.Error(), "https alone") {
+		t.Errorf("over http: %v", err)
+	}
+	asked := false
+	other := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer other.Close()
+	redirect := httptest.NewTLSServer(http.RedirectHandler(other.URL, http.StatusFound))
+	defer redirect.Close()
+	if _, err := Fetch(redirect.Client(), redirect.URL, nil); err == nil || asked {
+		t.Errorf("a redirect: %v, followed: %t", err, asked)
+	}
+	resp, err := s.Client().Post(s.URL+Path, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

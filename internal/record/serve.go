@@ -41,12 +41,18 @@ func (b *Book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
+// most is how many bytes of an answer are read: ten times a full book.
+const most = 256 << 20
+
 // Fetch asks a controller at base, as in https://localhost:8443, for its record:
 // what it knows about s, or all of it when s is nil.
 func Fetch(c *http.Client, base string, s *Subject) ([]Entry, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("controller %q is no URL; give one such as https://localhost:8443", base)
+	}
+	if u.Scheme != "https" {
+		return nil, fmt.Errorf("controller %q: a token is sent over https alone; give a URL such as https://localhost:8443", base)
 	}
 	u = u.JoinPath(Path)
 	if s != nil {
@@ -56,12 +62,15 @@ func Fetch(c *http.Client, base string, s *Subject) ([]Entry, error) {
 		}
 		u.RawQuery = q.Encode()
 	}
-	resp, err := c.Get(u.String())
+	// A redirect would take the token to somebody else.
+	straight := *c
+	straight.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := straight.Get(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("ask the controller: %w", err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
 	}

@@ -63,7 +63,8 @@ type Snapshot struct {
 	Decisions []record.Entry `json:"decisions"`
 }
 
-// Reporter is the name under which Coppice writes events.
+// Reporter is the name under which Coppice writes events; some have one below its own
+// API group.
 const Reporter = "coppice"
 
 // page is how many objects are asked for at once: kubectl's own size.
@@ -87,7 +88,9 @@ func Take(ctx context.Context, c client.Reader, now time.Time) (*Snapshot, error
 		list(ctx, c, &storagev1.StorageClassList{}, func(l *storagev1.StorageClassList) { s.Classes = append(s.Classes, l.Items...) }),
 		list(ctx, c, &storagev1.CSINodeList{}, func(l *storagev1.CSINodeList) { s.CSINodes = append(s.CSINodes, l.Items...) }),
 		list(ctx, c, &eventsv1.EventList{}, func(l *eventsv1.EventList) {
-			s.Events = append(s.Events, slices.DeleteFunc(l.Items, func(e eventsv1.Event) bool { return e.ReportingController != Reporter })...)
+			s.Events = append(s.Events, slices.DeleteFunc(l.Items, func(e eventsv1.Event) bool {
+				return e.ReportingController != Reporter && !strings.HasPrefix(e.ReportingController, coppice.Group+"/")
+			})...)
 		}),
 	)
 	if err != nil {
@@ -98,14 +101,19 @@ func Take(ctx context.Context, c client.Reader, now time.Time) (*Snapshot, error
 	return s, nil
 }
 
-// list reads all pages of a kind.
-func list[L client.ObjectList](ctx context.Context, c client.Reader, into L, add func(L)) error {
-	for {
-		if err := c.List(ctx, into, client.Limit(page), client.Continue(into.GetContinue())); err != nil {
+// list reads all pages of a kind, each into a copy of an empty list: what is decoded
+// into a list that has been used before is mixed with what was there.
+func list[L client.ObjectList](ctx context.Context, c client.Reader, empty L, add func(L)) error {
+	for token := ""; ; {
+		into, ok := empty.DeepCopyObject().(L)
+		if !ok {
+			panic(fmt.Sprintf("a copy of a %T is none", empty))
+		}
+		if err := c.List(ctx, into, client.Limit(page), client.Continue(token)); err != nil {
 			return fmt.Errorf("list %s: %w", strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", into), "*"), "List"), err)
 		}
 		add(into)
-		if into.GetContinue() == "" {
+		if token = into.GetContinue(); token == "" {
 			return nil
 		}
 	}

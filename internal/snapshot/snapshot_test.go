@@ -18,6 +18,8 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/coppice"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 const secret = "hunter2"
@@ -60,6 +62,10 @@ func planted() []client.Object {
 		&corev1.PersistentVolume{ObjectMeta: global("w"), Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
 			NFS: &corev1.NFSVolumeSource{Server: secret}}}},
 		&storagev1.StorageClass{ObjectMeta: global("gp3"), Provisioner: "ebs.csi.aws.com", Parameters: map[string]string{"password": secret}},
+		&corev1.PersistentVolume{ObjectMeta: global("x"), Spec: corev1.PersistentVolumeSpec{MountOptions: []string{"password=" + secret}}},
+		&storagev1.StorageClass{ObjectMeta: global("cifs"), MountOptions: []string{"password=" + secret}},
+		&coppice.NodeSource{ObjectMeta: meta("fleet"), Spec: coppice.NodeSourceSpec{URL: "https://git.example.com/fleet?access_token=" + secret}},
+		&karpenter.NodePool{ObjectMeta: global("p"), Spec: karpenter.NodePoolSpec{Template: karpenter.NodeClaimTemplate{ObjectMeta: karpenter.ObjectMeta{Annotations: map[string]string{"x": secret}}}}},
 		&corev1.Secret{ObjectMeta: meta("s"), StringData: map[string]string{"x": secret}},
 		&corev1.ConfigMap{ObjectMeta: meta("c"), Data: map[string]string{"x": secret}},
 		&eventsv1.Event{ObjectMeta: meta("other"), ReportingController: "kubelet", Note: secret},

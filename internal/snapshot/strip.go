@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"maps"
+	"net/url"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,9 +21,15 @@ var ours = []string{karpenter.Group, aws.Group, coppice.Group}
 
 // strip reduces every object to what decisions about nodes depend on.
 func (s *Snapshot) strip() {
-	each(s.NodePools, func(o *karpenter.NodePool) { meta(&o.ObjectMeta) })
+	each(s.NodePools, func(o *karpenter.NodePool) {
+		meta(&o.ObjectMeta)
+		o.Spec.Template.Annotations = steering(o.Spec.Template.Annotations)
+	})
 	each(s.NodeClaims, func(o *karpenter.NodeClaim) { meta(&o.ObjectMeta) })
-	each(s.NodeSources, func(o *coppice.NodeSource) { meta(&o.ObjectMeta) })
+	each(s.NodeSources, func(o *coppice.NodeSource) {
+		meta(&o.ObjectMeta)
+		o.Spec.URL = place(o.Spec.URL)
+	})
 	each(s.NodeClasses, func(o *aws.EC2NodeClass) {
 		meta(&o.ObjectMeta)
 		// User data often holds a join token.
@@ -58,11 +65,12 @@ func (s *Snapshot) strip() {
 		if o.Spec.CSI != nil {
 			csi = &corev1.CSIPersistentVolumeSource{Driver: o.Spec.CSI.Driver, VolumeHandle: o.Spec.CSI.VolumeHandle}
 		}
+		o.Spec.MountOptions = nil
 		o.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{CSI: csi}
 	})
 	each(s.Classes, func(o *storagev1.StorageClass) {
 		meta(&o.ObjectMeta)
-		o.Parameters = nil
+		o.Parameters, o.MountOptions = nil, nil
 	})
 	each(s.CSINodes, func(o *storagev1.CSINode) { meta(&o.ObjectMeta) })
 	for i := range s.Events {
@@ -78,8 +86,13 @@ func each[T any](items []T, f func(*T)) {
 
 func meta(m *metav1.ObjectMeta) {
 	m.ManagedFields = nil
-	m.Annotations = maps.Clone(m.Annotations)
-	maps.DeleteFunc(m.Annotations, func(k, _ string) bool {
+	m.Annotations = steering(m.Annotations)
+}
+
+// steering returns the annotations that steer nodes.
+func steering(all map[string]string) map[string]string {
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(k, _ string) bool {
 		for _, group := range ours {
 			if prefix, _, _ := strings.Cut(k, "/"); prefix == group || strings.HasSuffix(prefix, "."+group) {
 				return false
@@ -87,6 +100,20 @@ func meta(m *metav1.ObjectMeta) {
 		}
 		return true
 	})
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// place returns an address without what may be a credential.
+func place(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
 }
 
 // podSpec keeps what decides where a pod may run and what room it takes.

@@ -65,7 +65,8 @@ func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.
 		claim.GenerateName, claim.Name = "", c.Replacements[i]
 		claim.Annotations[AnnotationReplaces] = c.ID
 		if err := l.kube.Create(ctx, claim); err != nil {
-			return errors.Join(fmt.Errorf("create NodeClaim %s: %w", claim.Name, err), l.rollBack(ctx, c, byClaim))
+			err = errors.Join(fmt.Errorf("create NodeClaim %s: %w", claim.Name, err), l.discard(ctx, c.Replacements[:i+1]))
+			return errors.Join(err, l.rollBack(ctx, c, byClaim))
 		}
 		l.state.SetClaim(claim.DeepCopy())
 		l.events.Eventf(byClaim[c.Claims[0]].Claim, claim, corev1.EventTypeNormal, "DisruptionLaunching", "Disrupt", "Launching NodeClaim %s: %s", claim.Name, c.Reason)
@@ -74,6 +75,19 @@ func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.
 		return l.release(ctx, c, byClaim)
 	}
 	return nil
+}
+
+// discard deletes replacements of a command that hasn't begun, those included whose
+// creation is said to have failed: an answer can be lost.
+func (l *loop) discard(ctx context.Context, names []string) error {
+	var errs []error
+	for _, name := range names {
+		claim := &karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := l.kube.Delete(ctx, claim); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete NodeClaim %s: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // static returns a pool that no pod opens nodes from.
@@ -126,12 +140,17 @@ func (l *loop) unmark(ctx context.Context, n cluster.Node) error {
 			return err
 		}
 	}
+	return l.forget(ctx, &n)
+}
+
+// forget removes the command itself from a claim.
+func (l *loop) forget(ctx context.Context, n *cluster.Node) error {
 	if _, ok := n.Claim.Annotations[AnnotationDisruption]; !ok {
 		return nil
 	}
-	want = n.Claim.DeepCopy()
+	want := n.Claim.DeepCopy()
 	delete(want.Annotations, AnnotationDisruption)
-	return l.patchClaim(ctx, &n, want)
+	return client.IgnoreNotFound(l.patchClaim(ctx, n, want))
 }
 
 func (l *loop) patchClaim(ctx context.Context, n *cluster.Node, want *karpenter.NodeClaim) error {
@@ -237,7 +256,9 @@ func (l *loop) remove(ctx context.Context, c Command, n cluster.Node) error {
 		}
 	}
 	l.events.Eventf(n.Claim, n.Node, corev1.EventTypeNormal, "DisruptionTerminating", "Disrupt", "Disrupting NodeClaim: %s", c.Reason)
-	if err := l.kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); err != nil && !apierrors.IsNotFound(err) {
+	if err := l.kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); apierrors.IsNotFound(err) {
+		return nil // the watch tells the state, or has told it
+	} else if err != nil {
 		return fmt.Errorf("delete NodeClaim %s: %w", n.Claim.Name, err)
 	}
 	l.metrics.disrupted(n.Pool(), c.Reason)
@@ -265,7 +286,12 @@ func (l *loop) bound(ctx context.Context, n *cluster.Node, at time.Time) error {
 func (l *loop) rollBack(ctx context.Context, c Command, byClaim map[string]cluster.Node) error {
 	var errs []error
 	for _, name := range c.Claims {
-		if n, ok := byClaim[name]; ok && !n.Deleting() {
+		switch n, ok := byClaim[name]; {
+		case !ok || !c.marks(n): // it may have a later command
+		case n.Deleting():
+			// Else the command would be found, and rolled back, again and again.
+			errs = append(errs, l.forget(ctx, &n))
+		default:
 			errs = append(errs, l.unmark(ctx, n))
 		}
 	}

@@ -99,6 +99,12 @@ func commandOf(n cluster.Node) (Command, bool) {
 	return c, true
 }
 
+// marks reports whether a machine carries this command.
+func (c Command) marks(n cluster.Node) bool {
+	have, ok := commandOf(n)
+	return ok && have.ID == c.ID
+}
+
 // Step is what is due on a command.
 type Step uint8
 
@@ -120,16 +126,22 @@ const patience = 10 * time.Minute
 
 // step says what is due on a command, and why if it is rolled back.
 func (c Command) step(byClaim map[string]cluster.Node, now time.Time) (Step, string) {
-	staying := 0
+	var staying int
+	var going, stray bool
 	for _, name := range c.Claims {
 		n, ok := byClaim[name]
-		if !ok || n.Deleting() {
-			continue
+		switch {
+		case !ok:
+		case n.Deleting():
+			going = going || c.marks(n)
+		case c.marks(n):
+			staying++
+		default:
+			stray = true // not marked yet, or given back at the last moment
 		}
-		staying++
-		if have, ok := commandOf(n); !ok || have.ID != c.ID {
-			return RollBack, "it was interrupted before it had begun"
-		}
+	}
+	if stray && !going {
+		return RollBack, "it was interrupted before it had begun"
 	}
 	if staying == 0 {
 		return Drain, ""

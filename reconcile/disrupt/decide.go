@@ -278,6 +278,10 @@ func (d *decider) empties() {
 			d.keep(n, empty, Block{Code: "NotEmpty", Message: "pods run on it that would have to move"})
 			continue
 		}
+		if d.trial.Pinned(n.Name()) {
+			d.keep(n, empty, Block{Code: "Nominated", Message: "pods of nodes that go are expected on it"})
+			continue
+		}
 		if b, ok := d.in.Guards.podBlock(n.Pods, d.in.Now); ok {
 			d.keep(n, empty, b)
 			continue

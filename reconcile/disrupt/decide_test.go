@@ -488,6 +488,42 @@ func TestStep(t *testing.T) {
 	}
 }
 
+func TestStepOfTwo(t *testing.T) {
+	c := Command{ID: "x", Reason: underutilized, Claims: []string{"claim-n1", "claim-n2"}, Replacements: []string{"claim-n3"}, Since: now.Add(-time.Minute)}
+	marked := func(claim *karpenter.NodeClaim, _ *corev1.Node) { claim.Annotations[AnnotationDisruption] = c.encode() }
+	going := func(claim *karpenter.NodeClaim, _ *corev1.Node) { claim.DeletionTimestamp = &metav1.Time{Time: now} }
+	for name, tc := range map[string]struct {
+		why   string
+		build func(*scene)
+		want  Step
+	}{
+		"half marked": {"a crash came in between", func(s *scene) { s.machine("a", "n1", 2, marked); s.machine("a", "n2", 2); s.machine("a", "n3", 2) }, RollBack},
+		"one stays, one goes": {"a pod came at the last moment; what has begun goes on", func(s *scene) {
+			s.machine("a", "n1", 2)
+			s.machine("a", "n2", 2, marked, going)
+			s.machine("a", "n3", 2)
+		}, Drain},
+		"one goes by itself": {"it was interrupted; the other waits for the replacement", func(s *scene) {
+			s.machine("a", "n1", 2, marked, going)
+			s.machine("a", "n2", 2, marked)
+			s.machine("a", "n3", 2)
+		}, Release},
+		"one goes, others don't": {"and the replacement is gone", func(s *scene) { s.machine("a", "n1", 2, marked, going); s.machine("a", "n2", 2, marked) }, RollBack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene()
+			tc.build(s)
+			byClaim := map[string]cluster.Node{}
+			for _, n := range s.state.Snapshot().Nodes {
+				byClaim[n.Claim.Name] = n
+			}
+			if got, why := c.step(byClaim, now); got != tc.want {
+				t.Errorf("step() = %d %q, want %d (%s)", got, why, tc.want, tc.why)
+			}
+		})
+	}
+}
+
 func TestRolloutRestsLongerWithEachFailure(t *testing.T) {
 	var r Rollout
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {

@@ -124,7 +124,8 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	for _, c := range commands {
 		errs = append(errs, l.proceed(ctx, c, byClaim))
 	}
-	in, pools, err := l.input(ctx)
+	in, pools, poolErr, err := l.input(ctx)
+	errs = append(errs, poolErr)
 	if err != nil {
 		return poll, errors.Join(append(errs, err)...)
 	}
@@ -168,23 +169,23 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	return wait, errors.Join(errs...)
 }
 
-// input gathers what a decision depends on.
-func (l *loop) input(ctx context.Context) (Input, map[string]cluster.Pool, error) {
+// input gathers what a decision depends on. A class whose types can't be listed, which
+// poolErr tells, costs its pools their replacements in this pass, and nothing else.
+func (l *loop) input(ctx context.Context) (in Input, pools map[string]cluster.Pool, poolErr, err error) {
 	var list karpenter.NodePoolList
 	if err := l.kube.List(ctx, &list); err != nil {
-		return Input{}, nil, fmt.Errorf("list NodePools: %w", err)
+		return Input{}, nil, nil, fmt.Errorf("list NodePools: %w", err)
 	}
 	var pdbs policyv1.PodDisruptionBudgetList
 	if err := l.kube.List(ctx, &pdbs); err != nil {
-		return Input{}, nil, fmt.Errorf("list PodDisruptionBudgets: %w", err)
+		return Input{}, nil, nil, fmt.Errorf("list PodDisruptionBudgets: %w", err)
 	}
-	// A class whose types can't be listed costs its pools this pass alone.
 	open, poolErr := provision.Pools(ctx, l.kube, l.cloud)
 	if err := l.model.Sync(l.state, open); err != nil {
-		return Input{}, nil, errors.Join(poolErr, err)
+		return Input{}, nil, poolErr, err
 	}
 	now, shot := l.clock.Now(), l.state.Snapshot()
-	in := Input{
+	in = Input{
 		Now: now, Nodes: shot.Nodes, Pools: map[string]Pool{}, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
 		Rollouts: l.rollouts, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
 	}
@@ -198,7 +199,7 @@ func (l *loop) input(ctx context.Context) (Input, map[string]cluster.Pool, error
 	for _, p := range open {
 		byName[p.Name] = p
 	}
-	return in, byName, poolErr
+	return in, byName, poolErr, nil
 }
 
 // leaving reports whether pods have yet to move from a machine that is on its way out.

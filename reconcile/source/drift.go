@@ -73,6 +73,11 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 	if err != nil {
 		return evaluated{}, err
 	}
+	if e.doubtful() {
+		// It was evaluated before, so the fault is the machine's. Nothing may be
+		// concluded from a bundle that lacks what wasn't reached.
+		return evaluated{}, retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %s", rev.Short(), e.findings[0].Message))
+	}
 	p.memory.applied = e
 	return e, nil
 }

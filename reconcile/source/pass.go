@@ -202,9 +202,11 @@ func (p *pass) evaluateHead(ctx context.Context) error {
 
 // fetch gets a commit and evaluates it.
 func (p *pass) fetch(ctx context.Context, rev git.Revision) (evaluated, error) {
-	ctx, cancel := p.timeout(ctx)
+	// The evaluation has bounds of its own. Cut short by this one, a tree that never
+	// ends would be tried again and again, and never refused.
+	timed, cancel := p.timeout(ctx)
 	defer cancel()
-	commit, err := p.remote.Fetch(ctx, rev)
+	commit, err := p.remote.Fetch(timed, rev)
 	if err != nil {
 		return evaluated{}, gitFailure(err)
 	}

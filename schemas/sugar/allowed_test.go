@@ -164,3 +164,13 @@ func TestSchedulesAgreeWithAPlainReading(t *testing.T) {
 		t.Errorf("only one side was tried: %d of 10,000 were active", on)
 	}
 }
+
+// TestLongWindowsOverDenseSchedules takes years if starts are visited one by one.
+func TestLongWindowsOverDenseSchedules(t *testing.T) {
+	at := time.Date(2026, 3, 1, 12, 30, 30, 0, time.UTC)
+	b := Budget{Nodes: "1", Schedule: "* * * * *", Duration: "2562047h"}
+	windows, err := b.Windows(at, at.Add(time.Minute))
+	if err != nil || len(windows) != 1 || !windows[0].From.Equal(at) {
+		t.Errorf("%v, %v", windows, err)
+	}
+}

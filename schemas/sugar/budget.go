@@ -180,9 +180,22 @@ func (c calendar) active(now time.Time) (until time.Time, on bool) {
 	if start.IsZero() || start.After(now) {
 		return time.Time{}, false
 	}
-	// The last start until now is when the window ends from.
-	for next := c.schedule.Next(start); !next.IsZero() && !next.After(now); next = c.schedule.Next(next) {
+	// The last start until now is when the window ends from. It is searched for by
+	// halves: a long window over a dense schedule has millions of starts.
+	later := func(t time.Time) (time.Time, bool) {
+		next := c.schedule.Next(t)
+		return next, !next.IsZero() && !next.After(now)
+	}
+	if next, ok := later(start); ok {
 		start = next
+		for low, high := start, now; high.Sub(low) > time.Second; {
+			middle := low.Add(high.Sub(low) / 2)
+			if next, ok := later(middle); ok {
+				low, start = middle, next
+			} else {
+				high = middle
+			}
+		}
 	}
 	until = start.Add(c.lasts)
 	if !c.end.IsZero() && until.After(c.end) {
