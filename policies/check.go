@@ -19,7 +19,8 @@ import (
 type Options struct {
 	// At is the time at which waivers are judged, and from which a week of budgets is.
 	At time.Time `json:"at"`
-	// Apply names rules and groups to apply besides those that the settings name.
+	// Apply names rules and groups to apply besides those that the settings name. The
+	// settings can't weaken them: they only raise their severity.
 	Apply []string `json:"apply,omitempty"`
 }
 
@@ -56,7 +57,9 @@ type Ruleset struct {
 	settings settings
 	options  Options
 	// chosen are the rules that apply, with their severity.
-	chosen   map[string]diag.Severity
+	chosen map[string]diag.Severity
+	// forced are those of them that the caller named.
+	forced   map[string]bool
 	findings diag.List
 }
 
@@ -84,7 +87,7 @@ func (c *Checker) load() {
 // Ruleset reads the rules and the settings for one of the clusters. Faults in them are
 // findings of the Ruleset.
 func (c *Checker) Ruleset(cluster string) *Ruleset {
-	s := &Ruleset{cluster: cluster, rules: map[string]*Rule{}, options: c.options, chosen: map[string]diag.Severity{}}
+	s := &Ruleset{cluster: cluster, rules: map[string]*Rule{}, options: c.options, chosen: map[string]diag.Severity{}, forced: map[string]bool{}}
 	if c.tree != nil {
 		s.settings, s.findings = loadSettings(c.tree, cluster)
 		if !s.settings.given && len(c.options.Apply) == 0 && !hasRules(c.tree) {
@@ -110,7 +113,7 @@ func (c *Checker) Ruleset(cluster string) *Ruleset {
 }
 
 func hasRules(tree fs.FS) bool {
-	_, err := fs.Stat(tree, rulesDir)
+	_, err := fs.Lstat(tree, rulesDir)
 	return err == nil
 }
 
@@ -191,27 +194,41 @@ func (s *Ruleset) choose() {
 	each(own.apply, add)
 	each(own.except, drop)
 	for _, name := range s.options.Apply {
-		each([]choice{{name: name}}, add)
+		each([]choice{{name: name}}, func(id string) {
+			add(id)
+			s.forced[id] = true
+		})
 	}
 	for _, from := range []map[string]choice{s.settings.severity, own.severity} {
 		for _, id := range slices.Sorted(maps.Keys(from)) {
 			c := from[id]
 			if s.rules[id] == nil {
 				unknown(c)
-			} else if _, ok := s.chosen[id]; ok {
-				s.chosen[id], _ = severityOf(c.value)
+			} else if before, ok := s.chosen[id]; ok {
+				severity, _ := severityOf(c.value)
+				if s.forced[id] && severity > before {
+					s.inForce(id, "severity", c.pos)
+					continue
+				}
+				s.chosen[id] = severity
 			}
 		}
 	}
+	layers := map[string][]params{}
 	for _, from := range []map[string]params{s.settings.params, own.params} {
 		for _, id := range slices.Sorted(maps.Keys(from)) {
-			r := s.rules[id]
-			if r == nil {
+			switch {
+			case s.rules[id] == nil:
 				unknown(choice{name: id, pos: from[id].pos})
-				continue
+			case s.forced[id]:
+				s.inForce(id, "params", from[id].pos)
+			default:
+				layers[id] = append(layers[id], from[id])
 			}
-			s.configure(r, from[id])
 		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(layers)) {
+		s.configure(s.rules[id], layers[id])
 	}
 	for _, w := range s.settings.waivers {
 		if !w.broken && s.rules[w.rule] == nil {
@@ -220,35 +237,64 @@ func (s *Ruleset) choose() {
 	}
 }
 
-// configure sets the parameters of a rule. They come as data: a rule and the settings
-// are values of different packages.
-func (s *Ruleset) configure(r *Rule, p params) {
-	text, err := p.value.MarshalJSON()
-	var data any
-	if err == nil {
-		err = json.Unmarshal(text, &data)
-	}
-	value := r.value
-	if err == nil {
-		declared := r.value.LookupPath(cue.ParsePath("params"))
-		it, _ := p.value.Fields()
-		for it != nil && it.Next() {
-			name := it.Selector()
-			value = r.value.FillPath(cue.ParsePath("params"), whole(data))
-			set := value.LookupPath(cue.MakePath(cue.Str("params"), name))
-			if !declared.LookupPath(cue.MakePath(name.Optional())).Exists() {
-				err = fmt.Errorf("there is no parameter %s", name)
-			} else if set.Validate(cue.Concrete(true)) != nil {
-				err = fmt.Errorf("%s can't be %v", name, it.Value())
-			}
-		}
-	}
-	if err != nil {
+// inForce tells that what the settings say about a rule is passed over.
+func (s *Ruleset) inForce(id, what string, at diag.Position) {
+	s.findings = append(s.findings, diag.Finding{
+		Severity: diag.Warning, Code: CodeSettings, Pos: at,
+		Message: fmt.Sprintf("what the tree says of the %s of %s doesn't count: the caller applies the rule, and the tree can't weaken it", what, id),
+		Help:    "have it judged without --policies to see what the tree's own settings give",
+	})
+}
+
+// configure sets the parameters of a rule: of each, what the last layer says. They come as
+// data: a rule and the settings are values of different packages.
+func (s *Ruleset) configure(r *Rule, layers []params) {
+	fail := func(at diag.Position, message string) {
 		s.findings = append(s.findings, diag.Finding{
-			Code: CodeSettings, Message: fmt.Sprintf("the parameters of %s: %s", r.ID, firstLine(err)), Pos: p.pos,
+			Code: CodeSettings, Message: fmt.Sprintf("the parameters of %s: %s", r.ID, message), Pos: at,
 			Help: fmt.Sprintf("see 'coppice policy explain %s'", r.ID),
 		})
-		return
+	}
+	type setting struct {
+		name  cue.Selector
+		value cue.Value
+		pos   diag.Position
+	}
+	set := map[string]setting{}
+	data := map[string]any{}
+	for _, p := range layers {
+		it, err := p.value.Fields()
+		if err != nil {
+			fail(p.pos, "they aren't a struct of parameters and their values")
+			return
+		}
+		for it.Next() {
+			name := it.Selector().Unquoted()
+			set[name] = setting{it.Selector(), it.Value(), p.pos}
+			text, err := it.Value().MarshalJSON()
+			var x any
+			if err == nil {
+				err = json.Unmarshal(text, &x)
+			}
+			if err != nil {
+				fail(p.pos, firstLine(err))
+				return
+			}
+			data[name] = whole(x)
+		}
+	}
+	at := cue.ParsePath("params")
+	declared, value := r.value.LookupPath(at), r.value.FillPath(at, data)
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		p := set[name]
+		if !declared.LookupPath(cue.MakePath(p.name.Optional())).Exists() {
+			fail(p.pos, fmt.Sprintf("there is no parameter %s", p.name))
+			return
+		}
+		if value.LookupPath(cue.MakePath(cue.Str("params"), p.name)).Validate(cue.Concrete(true)) != nil {
+			fail(p.pos, fmt.Sprintf("%s can't be %v", p.name, p.value))
+			return
+		}
 	}
 	r.value, r.known = value, map[string]answer{}
 }
@@ -338,8 +384,12 @@ func (s *Ruleset) finding(r *Rule, o render.Object, h hit) diag.Finding {
 	}
 	// A rule may be more or less strict about a case than about others, but what the
 	// settings say about the rule goes for all.
-	if level, ok := severityOf(h.severity); ok && !s.overridden(r.ID) {
-		f.Severity = level
+	if level, ok := severityOf(h.severity); ok {
+		if own, overridden := s.overridden(r.ID); !overridden {
+			f.Severity = level
+		} else if s.forced[r.ID] {
+			f.Severity = min(level, own)
+		}
 	}
 	if r.Own {
 		f.Related = []diag.Related{{Pos: r.Pos, Message: "the rule stands here"}}
@@ -350,6 +400,10 @@ func (s *Ruleset) finding(r *Rule, o render.Object, h hit) diag.Finding {
 			continue
 		}
 		w.used = true
+		if s.forced[r.ID] {
+			f.Related = append(f.Related, diag.Related{Pos: w.pos, Message: "the waiver doesn't count: the caller applies the rule, and the tree can't weaken it"})
+			continue
+		}
 		if !w.expired(s.options.At) {
 			f.Severity = diag.Info
 			f.Message += fmt.Sprintf(" (waived until %s by %s: %s)", w.expires.Format(time.DateOnly), w.author, w.reason)
@@ -361,10 +415,14 @@ func (s *Ruleset) finding(r *Rule, o render.Object, h hit) diag.Finding {
 	return f
 }
 
-func (s *Ruleset) overridden(id string) bool {
-	_, here := s.settings.cluster.policies.severity[id]
-	_, everywhere := s.settings.severity[id]
-	return here || everywhere
+// overridden returns the severity that the settings give to a rule, if they do.
+func (s *Ruleset) overridden(id string) (diag.Severity, bool) {
+	c, ok := s.settings.cluster.policies.severity[id]
+	if !ok {
+		c, ok = s.settings.severity[id]
+	}
+	severity, _ := severityOf(c.value)
+	return severity, ok
 }
 
 // waiverFindings tells of waivers that have ended or soon will, and of those that waive

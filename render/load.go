@@ -199,7 +199,10 @@ func (t *tree) attempt(ctx *cue.Context, dir, name string) (cue.Value, *build.In
 
 // packageName finds the one package whose files stand in dir.
 func (t *tree) packageName(dir string) (string, diag.List) {
-	first, unnamed, findings := t.clauses(dir)
+	first, unnamed, notText, findings := t.clauses(dir)
+	if len(first) == 0 && notText != nil {
+		return "", notText
+	}
 	if findings != nil {
 		return "", findings
 	}
@@ -237,15 +240,15 @@ func (t *tree) packageName(dir string) (string, diag.List) {
 	return names[0], nil
 }
 
-// clauses finds the packages whose files stand in dir, each with its first file, and
-// the last file that belongs to none.
-func (t *tree) clauses(dir string) (first map[string]string, unnamed string, _ diag.List) {
+// clauses finds the packages whose files stand in dir, each with its first file, the
+// last file that belongs to none, and what is wrong with files that aren't text. What
+// the tree refuses to read is in t.refused.
+func (t *tree) clauses(dir string) (first map[string]string, unnamed string, notText, _ diag.List) {
 	entries, err := t.ReadDir(dir)
 	if err != nil {
-		return nil, "", diag.List{{Code: CodeTree, Message: err.Error(), Pos: diag.Position{File: dir}}}
+		return nil, "", nil, diag.List{{Code: CodeTree, Message: err.Error(), Pos: diag.Position{File: dir}}}
 	}
 	first = map[string]string{}
-	var notText diag.List
 	for _, e := range entries {
 		if !isCUE(e) {
 			continue
@@ -261,7 +264,7 @@ func (t *tree) clauses(dir string) (first map[string]string, unnamed string, _ d
 		}
 		f, err := parser.ParseFile(file, text, parser.PackageClauseOnly)
 		if err != nil {
-			return nil, "", t.cueFindings(err, CodeSyntax, "")
+			return nil, "", nil, t.cueFindings(err, CodeSyntax, "")
 		}
 		name := f.PackageName()
 		if name == "" {
@@ -270,10 +273,7 @@ func (t *tree) clauses(dir string) (first map[string]string, unnamed string, _ d
 			first[name] = file
 		}
 	}
-	if len(first) == 0 && notText != nil {
-		return nil, "", notText
-	}
-	return first, unnamed, nil
+	return first, unnamed, notText, nil
 }
 
 // newContext returns a context of its own for one evaluation: CUE keeps every

@@ -27,15 +27,22 @@ type Package struct {
 }
 
 // LoadPackage evaluates the package called name in the folder dir of a tree, or the
-// only one of the folder if name is empty. Where there is none, it returns nil.
+// only one of the folder if name is empty. Where there is none, it returns nil; a file
+// that can't be read may belong to it, and a link may lead to it, so either is a finding.
 func LoadPackage(fsys fs.FS, dir, name string) (*Package, diag.List) {
+	t := newTree(fsys)
+	if t.checkPath(dir) != nil {
+		return nil, t.refused
+	}
 	if !hasCUE(fsys, dir) {
 		return nil, nil
 	}
-	t := newTree(fsys)
-	first, _, findings := t.clauses(dir)
+	first, _, notText, findings := t.clauses(dir)
 	if findings != nil {
 		return nil, findings.Sorted()
+	}
+	if unread := append(notText, t.refused...); unread != nil {
+		return nil, unread.Sorted()
 	}
 	if name != "" && first[name] == "" {
 		return nil, nil
@@ -57,8 +64,8 @@ func LoadPackage(fsys fs.FS, dir, name string) (*Package, diag.List) {
 
 // onlySettings reports whether all CUE at the root is settings.
 func onlySettings(fsys fs.FS) bool {
-	first, unnamed, findings := newTree(fsys).clauses(".")
-	return findings == nil && unnamed == "" && len(first) == 1 && first[SettingsPackage] == settingsFile
+	first, unnamed, notText, findings := newTree(fsys).clauses(".")
+	return findings == nil && notText == nil && unnamed == "" && len(first) == 1 && first[SettingsPackage] == settingsFile
 }
 
 // Position returns where the author wrote v: the value itself, or the name of a

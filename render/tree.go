@@ -253,8 +253,8 @@ func (t *tree) checkEntry(name string) error {
 
 // submodules lists the folders that .gitmodules declares.
 func submodules(base fs.FS) []string {
-	info, err := fs.Stat(base, ".gitmodules")
-	if err != nil || info.Size() > maxFileBytes {
+	info, err := fs.Lstat(base, ".gitmodules")
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFileBytes {
 		return nil
 	}
 	text, err := fs.ReadFile(base, ".gitmodules")

@@ -86,7 +86,7 @@ func (t localTree) source(name string) []byte {
 	if !ok {
 		return nil
 	}
-	text, err := fs.ReadFile(t.fs, file)
+	text, err := plainText(t.fs, file)
 	if err != nil {
 		return nil
 	}

@@ -110,14 +110,16 @@ func (r *reading) folder(dir string) (out diag.List, submodule bool) {
 		switch {
 		case e.Name() == ".git" && e.Type().IsRegular():
 			submodule = dir != "."
+		case e.Type()&fs.ModeSymlink != 0 && (isPackageFile(name) || isData(name) && (dir == "." || clusterOf(name) != "")):
+			out = append(out, unread(name, "is a symbolic link, which is never followed", "replace the link with the file that it leads to"))
 		case isPackageFile(name) && !e.IsDir() && !r.read[name]:
 			if !r.isSettings(name) {
 				cue = append(cue, name)
 			}
 		case isPackageFile(name) && !e.IsDir():
-			text, err := fs.ReadFile(r.tree, name)
+			text, err := plainText(r.tree, name)
 			embeds = embeds || err == nil && bytes.Contains(text, []byte("@embed"))
-		case slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) && !strings.HasPrefix(e.Name(), "."):
+		case isData(name):
 			data = append(data, name)
 		}
 	}
@@ -142,12 +144,34 @@ func (r *reading) folder(dir string) (out diag.List, submodule bool) {
 	return out, false
 }
 
+// maxText is how long a file may be that is looked into, in bytes: as long as one that
+// is rendered.
+const maxText = 4 << 20
+
+// plainText reads a plain file of a tree. This process has no limits: what a link leads
+// to, such as a device, could fill its memory.
+func plainText(tree fs.FS, name string) ([]byte, error) {
+	info, err := fs.Lstat(tree, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxText {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fs.ErrInvalid}
+	}
+	return fs.ReadFile(tree, name)
+}
+
+// isData reports whether a file's name is one of those that manifests have.
+func isData(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) && !strings.HasPrefix(path.Base(name), ".")
+}
+
 // isSettings reports whether a file belongs to the package that says what the tree is.
 func (r *reading) isSettings(name string) bool {
 	if path.Dir(name) != "." {
 		return false
 	}
-	text, err := fs.ReadFile(r.tree, name)
+	text, err := plainText(r.tree, name)
 	if err != nil {
 		return false
 	}
@@ -161,7 +185,7 @@ func (r *reading) holdsObjects(dir, name string) bool {
 	if dir != "." || len(r.read) == 0 {
 		return false
 	}
-	text, err := fs.ReadFile(r.tree, name)
+	text, err := plainText(r.tree, name)
 	return err == nil && (bytes.Contains(text, []byte("karpenter.sh/v1")) || bytes.Contains(text, []byte("karpenter.k8s.aws/v1")))
 }
 

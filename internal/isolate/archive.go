@@ -85,7 +85,8 @@ func pack(tree fs.FS, clusters []string) (*request, int64, diag.List, error) {
 				return err
 			}
 			embeds = embeds || bytes.Contains(content, []byte("@embed"))
-		case name == ".gitmodules", name == ".git", path.Base(name) == ".git":
+		// A link in place of the folder of rules isn't followed, but must be seen.
+		case name == ".gitmodules", name == ".git", path.Base(name) == ".git", name == "policies":
 			_, err = r.add(tree, e)
 			return err
 		case slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".toml", ".xml", ".txt", ".textproto"}, ext), !e.Mode.IsRegular():
