@@ -32,6 +32,24 @@ func dependent(p *corev1.Pod) bool {
 	})
 }
 
+// VolumeClaims names the PersistentVolumeClaims of the pod's volumes, which are in its
+// namespace.
+func VolumeClaims(p *corev1.Pod) []string {
+	var out []string
+	for _, v := range p.Spec.Volumes {
+		switch {
+		case v.PersistentVolumeClaim != nil:
+			out = append(out, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			out = append(out, ephemeralClaim(p, v))
+		}
+	}
+	return out
+}
+
+// ephemeralClaim is how the ephemeral volume controller names a volume's claim.
+func ephemeralClaim(p *corev1.Pod, v corev1.Volume) string { return p.Name + "-" + v.Name }
+
 // volumes translates the pod's volumes that bound where it may run: those that are
 // claimed. One that can't be bound wherever the pod goes is an error.
 func volumes(p *corev1.Pod, around Surroundings) ([]pack.Volume, error) {
@@ -43,7 +61,7 @@ func volumes(p *corev1.Pod, around Surroundings) ([]pack.Volume, error) {
 		case v.PersistentVolumeClaim != nil:
 			name = v.PersistentVolumeClaim.ClaimName
 		case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
-			name = p.Name + "-" + v.Name // how the ephemeral volume controller names it
+			name = ephemeralClaim(p, v)
 			template = &v.Ephemeral.VolumeClaimTemplate.Spec
 		default:
 			continue

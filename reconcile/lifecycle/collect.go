@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -74,9 +75,12 @@ func (c *collector) collect(ctx context.Context) error {
 		return fmt.Errorf("list NodeClaims: %w", err)
 	}
 	lost, gone := compareClaims(claims.Items, instances, now)
+	// One that can't be ended holds up no other.
+	var errs []error
 	for _, i := range lost {
 		if err := c.cloud.Terminate(ctx, i.ID); err != nil {
-			return fmt.Errorf("terminate instance %s, which no NodeClaim owns: %w", i.ID, err)
+			errs = append(errs, fmt.Errorf("terminate instance %s, which no NodeClaim owns: %w", i.ID, err))
+			continue
 		}
 		c.metrics.InstancesWithoutClaim.WithLabelValues().Inc()
 		ctrl.LoggerFrom(ctx).Info("terminated an instance that no NodeClaim owns", "instance", i.ID, "type", i.Type)
@@ -84,30 +88,34 @@ func (c *collector) collect(ctx context.Context) error {
 	for _, claim := range claimsWithoutNode(claims.Items, now) {
 		there, err := c.nodeExists(ctx, claim.Status.NodeName)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		if there {
 			continue
 		}
 		if err := c.kube.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete NodeClaim %s, whose Node is gone: %w", claim.Name, err)
+			errs = append(errs, fmt.Errorf("delete NodeClaim %s, whose Node is gone: %w", claim.Name, err))
+			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("deleted a NodeClaim whose Node is gone", "NodeClaim", claim.Name, "Node", claim.Status.NodeName)
 	}
 	for _, claim := range gone {
 		ready, err := c.stillReady(ctx, claim)
 		if err != nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		if ready {
 			continue // the cloud's list may lag; a kubelet that answers doesn't
 		}
 		if err := c.kube.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete NodeClaim %s, whose instance is gone: %w", claim.Name, err)
+			errs = append(errs, fmt.Errorf("delete NodeClaim %s, whose instance is gone: %w", claim.Name, err))
+			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("deleted a NodeClaim whose instance is gone", "NodeClaim", claim.Name)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // nodeExists asks the API server only about a Node that the cache doesn't know.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -153,18 +154,18 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 	}
 	step := nextDrain(pods.Items, now, deadline, bounded)
 	blocked := map[string]string{}
+	var errs []error
+	// The deadline first; and one pod's error holds up no other pod.
+	for i := range step.Delete {
+		errs = append(errs, r.deletePod(ctx, &step.Delete[i], deadline.Sub(now)))
+	}
 	for i := range step.Evict {
 		why, err := r.evict(ctx, node, &step.Evict[i])
 		if err != nil {
-			return 0, err
+			errs = append(errs, err)
 		}
 		if why != "" {
 			blocked[podName(&step.Evict[i])] = why
-		}
-	}
-	for i := range step.Delete {
-		if err := r.deletePod(ctx, &step.Delete[i], deadline.Sub(now)); err != nil {
-			return 0, err
 		}
 	}
 	for i := range step.Protected {
@@ -176,6 +177,9 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 		r.events.Eventf(claim, node, corev1.EventTypeWarning, "FailedDraining", "Drain", "Node %s: %s", node.Name, message)
 	}
 	set(claim, karpenter.ConditionDrained, metav1.ConditionUnknown, "Draining", message)
+	if err := errors.Join(errs...); err != nil {
+		return 0, err
+	}
 	switch {
 	case step.Waiting == 0:
 		return max(0, settle-now.Sub(since(claim, karpenter.ConditionDrained, now))), nil
@@ -185,7 +189,8 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 	return pollPods, nil
 }
 
-// evict asks for one pod's eviction and says why it was refused, "" if it wasn't.
+// evict asks for one pod's eviction and says why it was refused, "" if it wasn't. An
+// error is a refusal too.
 func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.Pod) (refusal string, err error) {
 	err = r.kube.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
@@ -204,7 +209,7 @@ func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.P
 		r.events.Eventf(pod, node, corev1.EventTypeWarning, "FailedDraining", "Evict", "%s", oneLine(err.Error()))
 		return "PodDisruptionBudget", nil
 	}
-	return "", fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	return err.Error(), fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
 }
 
 // code is the API server's answer, as a status of HTTP.
@@ -233,18 +238,54 @@ func (r *Reconciler) deletePod(ctx context.Context, pod *corev1.Pod, left time.D
 	return nil
 }
 
+// attachments counts the volumes that are to leave the Node: those of pods that stay
+// are detached with the machine.
 func (r *Reconciler) attachments(ctx context.Context, node *corev1.Node) (int, error) {
 	var list storagev1.VolumeAttachmentList
 	if err := r.kube.List(ctx, &list, client.MatchingFields{indexAttachedNode: node.Name}); err != nil {
 		return 0, fmt.Errorf("list volumes of Node %s: %w", node.Name, err)
 	}
+	if len(list.Items) == 0 {
+		return 0, nil
+	}
+	stay, err := r.stayingVolumes(ctx, node)
+	if err != nil {
+		return 0, err
+	}
 	n := 0
 	for _, a := range list.Items {
-		if a.Spec.Source.PersistentVolumeName != nil {
+		if pv := a.Spec.Source.PersistentVolumeName; pv != nil && !stay[*pv] {
 			n++
 		}
 	}
 	return n, nil
+}
+
+// stayingVolumes are the PersistentVolumes of the Node's pods that a drain leaves.
+func (r *Reconciler) stayingVolumes(ctx context.Context, node *corev1.Node) (map[string]bool, error) {
+	var pods corev1.PodList
+	if err := r.kube.List(ctx, &pods, client.MatchingFields{indexPodNode: node.Name}); err != nil {
+		return nil, fmt.Errorf("list pods of Node %s: %w", node.Name, err)
+	}
+	stay := map[string]bool{}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if cluster.Terminal(p) || cluster.Drainable(p) {
+			continue
+		}
+		for _, name := range cluster.VolumeClaims(p) {
+			var pvc corev1.PersistentVolumeClaim
+			err := r.kube.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, &pvc)
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("get PersistentVolumeClaim %s/%s: %w", p.Namespace, name, err)
+			}
+			stay[pvc.Spec.VolumeName] = true
+		}
+	}
+	return stay, nil
 }
 
 // instances are the claim's that haven't ended.
