@@ -117,6 +117,11 @@ func (m *Model) syncMachines(s *State, d dirty, pools map[string]Pool) (usage bo
 		if now.Node != nil {
 			x.onNode = now.Node.Name
 		}
+		// A pool that is held back or not ready for a moment has no types to tell. That
+		// is no reason to forget what a launch under way will have room for.
+		if old, had := m.machines[k]; had && now.Claim != nil && now.Claim.Status.ProviderID == "" && len(pools[x.pool].Types) == 0 {
+			x.node.Capacity, x.node.Allocatable = old.node.Capacity, old.node.Allocatable
+		}
 		next[k] = x
 	}
 	// Names move from one key to another when a Node's claim is found, so all that

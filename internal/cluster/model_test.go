@@ -298,6 +298,28 @@ func pick[T any](r *rand.Rand, m map[string]T) T {
 	return m[keys[r.IntN(len(keys))]]
 }
 
+// TestUnlaunchedClaimKeepsItsRoom takes a pool's types away while a launch is under way.
+func TestUnlaunchedClaimKeepsItsRoom(t *testing.T) {
+	s, m, pools := NewState(clocktesting.NewFakePassiveClock(now)), NewModel(), testPools()
+	s.SetClaim(poolClaim("c"))
+	s.SetPod(pod("waits", unschedulable))
+	unready := []Pool{{NodePool: pools[0].NodePool}}
+	for _, step := range []struct {
+		why   string
+		pools []Pool
+	}{{"all is well", pools}, {"the pool is held back", nil}, {"its types can't be listed", unready}, {"it is back", pools}} {
+		if err := m.Sync(s, step.pools); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Plan(pack.Options{}); len(got.Assignments) != 1 || len(got.NewNodes) != 0 || len(got.Unschedulable) != 0 {
+			t.Errorf("plan %+v; want the pod on its claim (%s)", got, step.why)
+		}
+		if got := m.usage["a"][pack.CPU]; got != 4000 {
+			t.Errorf("the pool uses %d, want 4000 (%s)", got, step.why)
+		}
+	}
+}
+
 // TestNominatedPodsKeepTheirRoom follows a pod from its nomination to the loss of
 // the Node that it was nominated to.
 func TestNominatedPodsKeepTheirRoom(t *testing.T) {
