@@ -150,6 +150,31 @@ func TestStateIgnoresWhatIsOlderThanItKnows(t *testing.T) {
 	}
 }
 
+// TestMovedSurvivesRestart reads pods that were bound before the state existed.
+func TestMovedSurvivesRestart(t *testing.T) {
+	s := NewState(clocktesting.NewFakePassiveClock(now))
+	s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	ago := func(d time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-d))}}
+		}
+	}
+	for _, step := range []struct {
+		why  string
+		pod  *corev1.Pod
+		want time.Time
+	}{
+		{"bound an hour ago", pod("a", on("n"), ago(time.Hour)), now.Add(-time.Hour)},
+		{"an older one changes nothing", pod("b", on("n"), ago(2*time.Hour)), now.Add(-time.Hour)},
+		{"one that doesn't say counts from now", pod("c", on("n")), now},
+	} {
+		s.SetPod(step.pod)
+		if got := s.Snapshot().Nodes[0].Moved; !got.Equal(step.want) {
+			t.Errorf("moved %v, want %v (%s)", got, step.want, step.why)
+		}
+	}
+}
+
 func TestSnapshotJoinsClaimsAndNodes(t *testing.T) {
 	clk := clocktesting.NewFakePassiveClock(now)
 	s := NewState(clk)

@@ -170,7 +170,13 @@ func (s *State) SetPod(p *corev1.Pod) {
 		}
 		on[k] = p
 		if (old == nil || old.Spec.NodeName == "" || old.UID != p.UID) && !OwnedByDaemonSet(p) {
-			s.moved[p.Spec.NodeName] = s.clock.Now()
+			at := s.clock.Now()
+			if old == nil {
+				at = scheduled(p, at) // possibly read after a restart
+			}
+			if at.After(s.moved[p.Spec.NodeName]) {
+				s.moved[p.Spec.NodeName] = at
+			}
 		}
 	}
 	if n := p.Status.NominatedNodeName; n != "" && p.Spec.NodeName == "" {
@@ -185,6 +191,16 @@ func (s *State) SetPod(p *corev1.Pod) {
 	if Provisionable(p) && (old == nil || old.UID != p.UID || !Provisionable(old)) {
 		s.notify()
 	}
+}
+
+// scheduled is when the pod was given its Node, or else if it doesn't say.
+func scheduled(p *corev1.Pod, or time.Time) time.Time {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return or
 }
 
 // DeletePod forgets a pod.
