@@ -12,9 +12,22 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
+
+// holdOf returns what the pool's failures demand. A probe whose claim is gone without
+// a word, as when it was removed past its finalizer, doesn't count any more.
+func holdOf(tracker *health.Tracker, state *cluster.State, pool string) health.Hold {
+	h := tracker.Hold(pool)
+	if h.Probing != "" && state.Claim(h.Probing) == nil {
+		tracker.Gone(pool, h.Probing)
+		h.Probing = ""
+	}
+	return h
+}
 
 // probe leaves of each pool whose launches failed only the first new node in the
 // plan, and reports whether that withheld any. Whether the pool works again shows

@@ -261,7 +261,7 @@ func (p *Planner) pools(ctx context.Context, now time.Time) ([]cluster.Pool, err
 	all, err := Pools(ctx, p.kube, p.cloud)
 	clear(p.held)
 	return slices.DeleteFunc(all, func(np cluster.Pool) bool {
-		h := p.health.Hold(np.Name)
+		h := holdOf(p.health, p.state, np.Name)
 		if h.Failures > 0 {
 			p.held[np.Name] = h
 		}

@@ -89,7 +89,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if !apimeta.IsStatusConditionTrue(pool.Status.Conditions, karpenter.ConditionReady) {
 		return ctrl.Result{RequeueAfter: staticRecheck}, errors.Join(errs...) // its becoming ready is an event
 	}
-	hold := r.health.Hold(pool.Name)
+	hold := holdOf(r.health, r.state, pool.Name)
 	if hold.Closed(now) {
 		return ctrl.Result{RequeueAfter: max(time.Second, hold.Until.Sub(now))}, errors.Join(errs...)
 	}
