@@ -76,6 +76,9 @@ type loop struct {
 	// was.
 	pulse          uint64
 	changed, first time.Time
+	// population is that of pods, moved since when.
+	population uint64
+	moved      time.Time
 	// seen and kept are of the last search, next is when there may be another.
 	seen uint64
 	kept map[string]consolidate.Keep
@@ -194,7 +197,10 @@ func (l *loop) input(ctx context.Context) (in Input, pools map[string]cluster.Po
 	}
 	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
 	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)
-	in.Settled = shot.Unbound == 0 && now.Sub(l.changed) >= settle && !slices.ContainsFunc(in.Nodes, leaving)
+	if p := population(in.Nodes); p != l.population {
+		l.population, l.moved = p, now
+	}
+	in.Settled = shot.Unbound == 0 && now.Sub(l.moved) >= settle && !slices.ContainsFunc(in.Nodes, leaving)
 	byName := map[string]cluster.Pool{}
 	for _, p := range open {
 		byName[p.Name] = p

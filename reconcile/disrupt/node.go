@@ -95,6 +95,21 @@ func pulse(nodes []cluster.Node) uint64 {
 	return h.Sum64()
 }
 
+// population stands for the pods that have a node, wherever they are.
+func population(nodes []cluster.Node) uint64 {
+	var sum uint64
+	for _, n := range nodes {
+		for _, p := range n.Pods {
+			if cluster.Reschedulable(p) {
+				h := fnv.New64a()
+				h.Write([]byte(p.UID))
+				sum += h.Sum64()
+			}
+		}
+	}
+	return sum
+}
+
 // refresh is how long a search that found nothing stands although nothing has changed
 // that it looked at: prices change. Karpenter's value.
 const refresh = 5 * time.Minute

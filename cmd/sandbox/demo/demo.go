@@ -84,7 +84,7 @@ func steps() []step {
 		{"Change by commit", 40 * time.Second, changeByCommit},
 		{"Change by hand", 30 * time.Second, driftByHand},
 		{"Bad commit", 30 * time.Second, badCommit},
-		{"Scale to zero", 40 * time.Second, scaleToZero},
+		{"Scale to zero", 60 * time.Second, scaleToZero},
 		// The crash fills the time in which the node of the ninth step grows old.
 		{"Expiry begins", 30 * time.Second, expiryBegins},
 		{"Crash", 60 * time.Second, crash},
