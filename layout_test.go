@@ -167,12 +167,8 @@ func TestTreeStaysLegible(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		limit := maxLines
-		if strings.HasSuffix(path, "_test.go") {
-			limit = 800
-		}
-		if n := bytes.Count(text, []byte("\n")); n > limit {
-			t.Errorf("%s has %d lines, more than %d: split it by meaning", path, n, limit)
+		if n := bytes.Count(text, []byte("\n")); n > maxLines {
+			t.Errorf("%s has %d lines, more than %d: split it by meaning", path, n, maxLines)
 		}
 		return nil
 	})

@@ -1,5 +1,5 @@
-// Sandbox runs a whole small cloud on one machine: a Kubernetes control plane,
-// the EC2 simulator whose machines become nodes, and a Git server. It is for
+// Command sandbox runs a whole small cloud on one machine: a Kubernetes control
+// plane, the EC2 simulator whose machines become nodes, and a Git server. It is for
 // trying Coppice, for its demo and for its tests; no account and no container
 // runtime is needed, and nothing listens beyond 127.0.0.1.
 package main

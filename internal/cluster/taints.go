@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,4 +24,16 @@ func Ephemeral(t corev1.Taint) bool {
 		return true
 	}
 	return strings.HasPrefix(t.Key, "readiness.k8s.io/")
+}
+
+// HasTaint reports whether a node has a taint of that key and effect.
+func HasTaint(n *corev1.Node, t corev1.Taint) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
+}
+
+// Ready reports whether the kubelet says that the node is ready.
+func Ready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }

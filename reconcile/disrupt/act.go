@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,30 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
-
-// writers is how many commands are written at once: the API server's answer takes
-// milliseconds, so more gain nothing.
-const writers = 16
-
-// each calls f for every index, several at once, and joins the errors.
-func each(n int, f func(i int) error) error {
-	errs := make([]error, n)
-	slots := make(chan struct{}, writers)
-	var wg sync.WaitGroup
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = f(i)
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
 
 // start writes a command down and creates its replacements; one without any goes on to
 // take its machines away. What fails halfway is taken back.
@@ -175,7 +155,7 @@ func (l *loop) patchStatus(ctx context.Context, n *cluster.Node, want *karpenter
 }
 
 func (l *loop) setTaint(ctx context.Context, n *cluster.Node, on bool) error {
-	if n.Node == nil || tainted(n.Node) == on {
+	if n.Node == nil || cluster.HasTaint(n.Node, karpenter.DisruptedTaint()) == on {
 		return nil
 	}
 	want := n.Node.DeepCopy()
@@ -192,11 +172,6 @@ func (l *loop) setTaint(ctx context.Context, n *cluster.Node, on bool) error {
 	}
 	n.Node = want
 	return nil
-}
-
-func tainted(node *corev1.Node) bool {
-	t := karpenter.DisruptedTaint()
-	return slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
 }
 
 // release deletes the claims of a command whose replacements are ready. The nodes have
@@ -336,7 +311,7 @@ func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluste
 		l.noteFailure(c, pools, why)
 		for _, name := range c.Claims {
 			if n, ok := byClaim[name]; ok {
-				l.events.Eventf(n.Claim, nil, corev1.EventTypeWarning, "DisruptionRolledBack", "Disrupt", "Keeping NodeClaim: %s", oneLine(why))
+				l.events.Eventf(n.Claim, nil, corev1.EventTypeWarning, "DisruptionRolledBack", "Disrupt", "Keeping NodeClaim: %s", kube.OneLine(why))
 			}
 		}
 		return l.rollBack(ctx, c, byClaim)

@@ -152,7 +152,7 @@ func (c Command) step(byClaim map[string]cluster.Node, now time.Time) (Step, str
 		switch {
 		case !ok || n.Deleting():
 			return RollBack, fmt.Sprintf("replacement %s is gone", name)
-		case n.Initialized() && ready(n.Node):
+		case n.Initialized() && cluster.Ready(n.Node):
 			up++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/consolidate"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 	"github.com/coppice-dev/coppice/schemas/sugar"
@@ -162,7 +163,7 @@ func (d *decider) count() {
 		switch {
 		case n.Deleting() || going:
 			down[n.Pool()]++
-		case !ready(n.Node):
+		case !cluster.Ready(n.Node):
 			dead[n.Pool()]++
 		}
 	}
@@ -248,7 +249,7 @@ func (d *decider) held(n cluster.Node) (Block, bool) {
 	case !known:
 		return Block{Code: "NoNodePool", Message: fmt.Sprintf("its NodePool %q is gone", n.Pool())}, true
 	case pool.Err != nil:
-		return Block{Code: "UnreadableOptions", Message: oneLine(pool.Err.Error())}, true
+		return Block{Code: "UnreadableOptions", Message: kube.OneLine(pool.Err.Error())}, true
 	case paused:
 		p := pool.Options.Pause
 		return Block{Code: "Paused", Until: until, Message: fmt.Sprintf("NodePool %s is paused until %s by %s: %s", pool.Name, p.Until, p.Author, p.Reason)}, true

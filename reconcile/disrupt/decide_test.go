@@ -401,7 +401,7 @@ func TestBudgetsAreNeverExceeded(t *testing.T) {
 			total[n.Pool()]++
 			if _, going := commandOf(n); going || n.Deleting() {
 				down[n.Pool()]++
-			} else if !ready(n.Node) {
+			} else if !cluster.Ready(n.Node) {
 				dead[n.Pool()]++
 			}
 		}

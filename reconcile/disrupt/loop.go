@@ -15,6 +15,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/consolidate"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -155,13 +156,13 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 			byClaim[n.Claim.Name] = n
 		}
 	}
-	errs = append(errs, each(len(d.Start), func(i int) error {
+	errs = append(errs, kube.Each(len(d.Start), func(i int) error {
 		mine := map[string]cluster.Node{}
 		for _, name := range d.Start[i].Claims {
 			mine[name] = byClaim[name]
 		}
 		return l.start(ctx, d.Start[i], mine, pools)
-	}))
+	})...)
 	wait := poll
 	if len(commands)+len(d.Start) > 0 || !in.Quiet {
 		wait = busy
@@ -232,7 +233,7 @@ func (l *loop) quiet(p uint64, now time.Time) bool {
 func (l *loop) strip(ctx context.Context, nodes []cluster.Node) error {
 	var errs []error
 	for _, n := range nodes {
-		if n.Claim == nil || n.Node == nil || n.Deleting() || !tainted(n.Node) {
+		if n.Claim == nil || n.Node == nil || n.Deleting() || !cluster.HasTaint(n.Node, karpenter.DisruptedTaint()) {
 			continue
 		}
 		if _, ok := commandOf(n); !ok {

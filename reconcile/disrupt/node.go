@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,15 +33,6 @@ func quietSince(n cluster.Node) time.Time {
 		}
 	}
 	return since
-}
-
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // annotationDeletionCost is Kubernetes' own: which of its pods a ReplicaSet gives up
@@ -137,13 +127,4 @@ func mark(in Input, p consolidate.Problem) uint64 {
 		h.Write([]byte(name + in.Pools[name].Options.MinSavings))
 	}
 	return h.Sum64()
-}
-
-// oneLine bounds a message for an event.
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:197], "") + "..."
-	}
-	return s
 }

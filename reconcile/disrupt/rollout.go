@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/consolidate"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -152,5 +153,5 @@ func explain(u pack.Unschedulable) string {
 		}
 		text += cluster.Explain(r)
 	}
-	return oneLine(text)
+	return kube.OneLine(text)
 }

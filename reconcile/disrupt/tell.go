@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -185,8 +186,8 @@ func (l *loop) report(ctx context.Context, d Decision, in Input, took time.Durat
 
 func (l *loop) blockedEvent(claim *karpenter.NodeClaim, node *corev1.Node, v Verdict, message string) {
 	if node == nil {
-		l.events.Eventf(claim, nil, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt", "%s: %s", v.Reason, oneLine(message))
+		l.events.Eventf(claim, nil, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt", "%s: %s", v.Reason, kube.OneLine(message))
 		return
 	}
-	l.events.Eventf(claim, node, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt", "%s: %s", v.Reason, oneLine(message))
+	l.events.Eventf(claim, node, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt", "%s: %s", v.Reason, kube.OneLine(message))
 }

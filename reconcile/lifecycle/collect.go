@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -142,7 +143,7 @@ func (c *collector) stillReady(ctx context.Context, claim *karpenter.NodeClaim) 
 	if err := c.kube.Get(ctx, client.ObjectKey{Name: claim.Status.NodeName}, &node); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	return nodeReady(&node), nil
+	return cluster.Ready(&node), nil
 }
 
 // claimsWithoutNode returns the living claims that should have a Node, to be asked

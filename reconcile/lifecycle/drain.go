@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -85,11 +86,11 @@ func waits(waiting int, blocked map[string]string) string {
 	}
 	for i, name := range slices.Sorted(maps.Keys(blocked)) {
 		if i == namedPods {
-			return oneLine(fmt.Sprintf("%s; and %d more that don't leave", text, len(blocked)-i))
+			return kube.OneLine(fmt.Sprintf("%s; and %d more that don't leave", text, len(blocked)-i))
 		}
 		text += fmt.Sprintf("; %s is kept by %s", name, blocked[name])
 	}
-	return oneLine(text)
+	return kube.OneLine(text)
 }
 
 func group(p *corev1.Pod) int {
@@ -134,14 +135,4 @@ func termination(claim *karpenter.NodeClaim) (at time.Time, bounded bool, err er
 		return time.Time{}, false, nil
 	}
 	return claim.DeletionTimestamp.Add(claim.Spec.TerminationGracePeriod.Duration), true, nil
-}
-
-// oneLine bounds a message for a condition or an event, where 200 characters and a
-// single line are what people can read.
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:197], "") + "..."
-	}
-	return s
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -67,9 +68,9 @@ func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) (ti
 		if errors.As(err, &terminal) {
 			// The same request would meet it again: somebody has to mend it.
 			reason = "LaunchRefused"
-			r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Launch", "%s", oneLine(err.Error()))
+			r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Launch", "%s", kube.OneLine(err.Error()))
 		}
-		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, reason, oneLine(err.Error()))
+		set(claim, karpenter.ConditionLaunched, metav1.ConditionUnknown, reason, kube.OneLine(err.Error()))
 		return 0, fmt.Errorf("launch NodeClaim %s: %w", claim.Name, err)
 	}
 	describe(claim, &class, got, types)
@@ -175,8 +176,8 @@ const insufficientCapacity = "InsufficientCapacityError"
 
 // giveUp deletes a claim that can't be launched, with an event that says why.
 func (r *Reconciler) giveUp(ctx context.Context, claim *karpenter.NodeClaim, reason, why string) error {
-	set(claim, karpenter.ConditionLaunched, metav1.ConditionFalse, reason, oneLine(why))
-	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "NodeClaim %s can't be launched: %s", claim.Name, oneLine(why))
+	set(claim, karpenter.ConditionLaunched, metav1.ConditionFalse, reason, kube.OneLine(why))
+	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "NodeClaim %s can't be launched: %s", claim.Name, kube.OneLine(why))
 	r.failed(claim, health.Launched, reason, why)
 	return r.remove(ctx, claim, reason)
 }
@@ -203,7 +204,7 @@ func (r *Reconciler) timeOut(ctx context.Context, claim *karpenter.NodeClaim, st
 			why += ": " + c.Message
 		}
 	}
-	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "%s", oneLine(why))
+	r.events.Eventf(claim, nil, corev1.EventTypeWarning, reason, "Delete", "%s", kube.OneLine(why))
 	r.failed(claim, stage, reason, why)
 	return r.remove(ctx, claim, reason)
 }
@@ -211,7 +212,7 @@ func (r *Reconciler) timeOut(ctx context.Context, claim *karpenter.NodeClaim, st
 func (r *Reconciler) failed(claim *karpenter.NodeClaim, stage health.Stage, reason, why string) {
 	pool := claim.Labels[karpenter.LabelNodePool]
 	if pool != "" {
-		r.health.Failed(pool, claim.Name, stage, reason+": "+oneLine(why), r.clock.Now())
+		r.health.Failed(pool, claim.Name, stage, reason+": "+kube.OneLine(why), r.clock.Now())
 	}
 	r.metrics.NodeClaimsDisrupted.WithLabelValues(disruption(reason), pool).Inc()
 }

@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -66,7 +67,7 @@ func TestRegistration(t *testing.T) {
 		t.Errorf("a second registration changes:\n%s", cmp.Diff(got, again))
 	}
 	synced := registration(c, node(func(n *corev1.Node) { n.Labels[karpenter.LabelDoNotSyncTaints] = "true" }))
-	if hasTaint(synced, c.Spec.Taints[0]) {
+	if cluster.HasTaint(synced, c.Spec.Taints[0]) {
 		t.Error("a kubelet that registers its own taints got one put back")
 	}
 }

@@ -30,7 +30,7 @@ func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, n
 	if !first {
 		return nil
 	}
-	if !hasTaint(node, karpenter.UnregisteredTaint()) && node.Labels[karpenter.LabelRegistered] != "true" {
+	if !cluster.HasTaint(node, karpenter.UnregisteredTaint()) && node.Labels[karpenter.LabelRegistered] != "true" {
 		r.events.Eventf(claim, node, corev1.EventTypeWarning, "UnregisteredTaintMissing", "Register",
 			"Node %s joined without the taint %s, so pods may have been bound before it was ready; add it to the kubelet's registerWithTaints",
 			node.Name, karpenter.TaintUnregistered)
@@ -70,7 +70,7 @@ func registration(claim *karpenter.NodeClaim, node *corev1.Node) *corev1.Node {
 	// them back would undo the removal of a startup taint by whoever owns it.
 	if n.Labels[karpenter.LabelDoNotSyncTaints] != "true" {
 		for _, t := range slices.Concat(claim.Spec.Taints, claim.Spec.StartupTaints) {
-			if !hasTaint(n, t) {
+			if !cluster.HasTaint(n, t) {
 				n.Spec.Taints = append(n.Spec.Taints, t)
 			}
 		}
@@ -116,11 +116,11 @@ func (r *Reconciler) initialize(ctx context.Context, claim *karpenter.NodeClaim,
 
 // missing says what keeps the Node from being initialized, or "" for nothing.
 func missing(claim *karpenter.NodeClaim, node *corev1.Node) (reason, message string) {
-	if !nodeReady(node) {
+	if !cluster.Ready(node) {
 		return "NodeNotReady", "Node status is NotReady"
 	}
 	for _, t := range claim.Spec.StartupTaints {
-		if hasTaint(node, t) {
+		if cluster.HasTaint(node, t) {
 			return "StartupTaintsExist", fmt.Sprintf("StartupTaint %q still exists", t.ToString())
 		}
 	}
@@ -141,17 +141,4 @@ func missing(claim *karpenter.NodeClaim, node *corev1.Node) (reason, message str
 		return "ResourceNotRegistered", "Resources not registered: " + strings.Join(absent, ", ")
 	}
 	return "", ""
-}
-
-func nodeReady(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-func hasTaint(node *corev1.Node, t corev1.Taint) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(have corev1.Taint) bool { return have.MatchTaint(&t) })
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -44,7 +45,7 @@ func (r *Reconciler) finalize(ctx context.Context, claim *karpenter.NodeClaim, n
 	}
 	now := r.clock.Now()
 	drain := node != nil && isTrue(claim, karpenter.ConditionRegistered) && !instanceEnded(claim)
-	if drain && !nodeReady(node) {
+	if drain && !cluster.Ready(node) {
 		// Nobody is left to end the pods of a machine that is gone, and their
 		// PodDisruptionBudgets protect nothing any more.
 		alive, err := r.instances(ctx, claim)
@@ -126,7 +127,7 @@ func (r *Reconciler) empty(ctx context.Context, claim *karpenter.NodeClaim, node
 // fence keeps new pods and load balancers away from the Node.
 func (r *Reconciler) fence(ctx context.Context, node *corev1.Node) error {
 	want := node.DeepCopy()
-	if !hasTaint(want, karpenter.DisruptedTaint()) {
+	if !cluster.HasTaint(want, karpenter.DisruptedTaint()) {
 		want.Spec.Taints = append(want.Spec.Taints, karpenter.DisruptedTaint())
 	}
 	if want.Labels == nil {
@@ -206,7 +207,7 @@ func (r *Reconciler) evict(ctx context.Context, node *corev1.Node, pod *corev1.P
 		return "", nil
 	case apierrors.IsTooManyRequests(err), apierrors.IsInternalError(err):
 		// 429: a PodDisruptionBudget allows none now. 500: several cover the pod.
-		r.events.Eventf(pod, node, corev1.EventTypeWarning, "FailedDraining", "Evict", "%s", oneLine(err.Error()))
+		r.events.Eventf(pod, node, corev1.EventTypeWarning, "FailedDraining", "Evict", "%s", kube.OneLine(err.Error()))
 		return "PodDisruptionBudget", nil
 	}
 	return err.Error(), fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)

@@ -46,9 +46,6 @@ func NewClaim(pool *karpenter.NodePool, class *aws.EC2NodeClass, node *pack.NewN
 	maps.Copy(claim.Annotations, t.Annotations)
 	claim.Annotations[karpenter.AnnotationNodePoolHash] = pool.Hash()
 	claim.Annotations[karpenter.AnnotationNodePoolHashVersion] = karpenter.NodePoolHashVersion
-	if node.Relaxed {
-		claim.Annotations[karpenter.AnnotationMinValuesRelaxed] = "true"
-	}
 	claim.Annotations[aws.AnnotationEC2NodeClassHash] = class.Hash()
 	claim.Annotations[aws.AnnotationEC2NodeClassHashVersion] = aws.EC2NodeClassHashVersion
 	if node.Relaxed {

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/internal/kube"
 )
 
 // nominate writes each planned pod's place into its status, once the place has a
@@ -26,22 +27,13 @@ import (
 // the pod is then pending again, and the next plan repeats it.
 func (p *Planner) nominate(ctx context.Context) error {
 	names := slices.Sorted(maps.Keys(p.places))
-	errs := make([]error, len(names))
-	slots := make(chan struct{}, writers)
-	var wg sync.WaitGroup
-	for i, name := range names {
-		pod, node := p.model.Pod(name), p.state.NodeName(p.places[name])
+	return errors.Join(kube.Each(len(names), func(i int) error {
+		pod, node := p.model.Pod(names[i]), p.state.NodeName(p.places[names[i]])
 		if pod == nil || node == "" || pod.Spec.NodeName != "" || spreads(pod) {
-			continue // gone, too early, or still on a node that is being drained
+			return nil // gone, too early, or still on a node that is being drained
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = p.nominateOne(ctx, pod, node)
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+		return p.nominateOne(ctx, pod, node)
+	})...)
 }
 
 // spreads reports whether the pod has a topology spread that the scheduler may not

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/health"
@@ -85,9 +85,6 @@ const (
 	// taken for empty: time enough for it to boot's last step and for the scheduler
 	// to bind them. Karpenter's value with its default batch.
 	nominated = 20 * time.Second
-	// writers is how many writes are under way at once: the API server's answer takes
-	// milliseconds, so more gain nothing.
-	writers = 16
 	// think bounds how long a plan is improved: the first plan is there long before.
 	think = 200 * time.Millisecond
 )
@@ -305,18 +302,11 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 	for _, q := range pools {
 		byName[q.Name] = q
 	}
-	errs := make([]error, len(nodes))
 	claims := make([]string, len(nodes))
-	slots := make(chan struct{}, writers)
-	var wg sync.WaitGroup
-	for i := range nodes {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			claims[i], errs[i] = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i])
-		})
-	}
-	wg.Wait()
+	errs := kube.Each(len(nodes), func(i int) (err error) {
+		claims[i], err = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i])
+		return err
+	})
 	for i, n := range nodes {
 		for _, pod := range n.Pods {
 			if claims[i] != "" {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/kube"
@@ -116,7 +115,7 @@ func (p *pass) preview(ctx context.Context) error {
 	}
 	former := p.former(ctx)
 	refused := make([]diag.List, len(p.todo))
-	err := each(len(p.todo), func(i int) error {
+	errs := kube.Each(len(p.todo), func(i int) error {
 		t := &p.todo[i]
 		look, err := p.applier.Preview(ctx, t.object)
 		var invalid *kube.InvalidError
@@ -137,6 +136,7 @@ func (p *pass) preview(ctx context.Context) error {
 		}
 		return nil
 	})
+	err := cmp.Or(errs...) // of the first object, whichever failed first
 	if all := slices.Concat(refused...); len(all) > 0 {
 		return p.refuse(all.Sorted())
 	}
@@ -166,27 +166,6 @@ func (p *pass) former(ctx context.Context) map[string]map[string]any {
 		}
 	}
 	return out
-}
-
-// parallel is how many requests of one pass are under way at a time: enough to
-// hide the latency of an API server, few enough for its fair queues.
-const parallel = 8
-
-// each calls fn with 0 to n-1, several at a time, and returns the error of the
-// lowest of those that failed.
-func each(n int, fn func(int) error) error {
-	errs := make([]error, n)
-	slots := make(chan struct{}, parallel)
-	var wg sync.WaitGroup
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = fn(i)
-		})
-	}
-	wg.Wait()
-	return cmp.Or(errs...)
 }
 
 // located gives what the API server says the author's position.

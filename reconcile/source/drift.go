@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -86,7 +87,7 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 // it. An object that looks as it did before isn't read again.
 func (p *pass) compare(ctx context.Context, base evaluated) ([]plan.Difference, error) {
 	found := make([]seen, len(base.objects))
-	err := each(len(base.objects), func(i int) error {
+	errs := kube.Each(len(base.objects), func(i int) error {
 		o := base.objects[i]
 		if applied, ok := kube.Find(p.entries(), o.entry.ID); !ok || applied.Digest != o.entry.Digest {
 			return nil
@@ -104,6 +105,7 @@ func (p *pass) compare(ctx context.Context, base evaluated) ([]plan.Difference, 
 		found[i] = known
 		return nil
 	})
+	err := cmp.Or(errs...) // of the first object, whichever failed first
 	var out []plan.Difference
 	for i, f := range found {
 		if f.digest != "" {

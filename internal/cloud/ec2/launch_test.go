@@ -3,15 +3,12 @@ package ec2
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/ec2"
-	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -19,7 +16,6 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/schemas/aws"
-	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 func TestInstanceTypes(t *testing.T) {
@@ -447,73 +443,6 @@ func TestLaunchSpreadsOverSubnets(t *testing.T) {
 	}
 }
 
-// What is paid for is used first, to the last instance of it and no further.
-func TestLaunchReserved(t *testing.T) {
-	w := newWorld(t)
-	p := w.provider()
-	zone := w.resolve(p, newClass()).Status.Subnets[1].Zone
-	made, err := p.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
-		InstanceType: new("m5.large"), AvailabilityZone: &zone, InstanceCount: new(int32(2)),
-		InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := *made.CapacityReservation.CapacityReservationId
-	class := newClass()
-	class.Spec.CapacityReservationSelectorTerms = []aws.CapacityReservationSelectorTerm{{ID: id}}
-	w.resolve(p, class)
-	want := []aws.CapacityReservation{{
-		ID: id, AvailabilityZone: zone, InstanceType: "m5.large", InstanceMatchCriteria: "targeted",
-		OwnerID: *made.CapacityReservation.OwnerId, ReservationType: "default", State: "active",
-	}}
-	if diff := gocmp.Diff(want, class.Status.CapacityReservations); diff != "" {
-		t.Errorf("reservations (-want +got):\n%s", diff)
-	}
-	var got []string
-	for n := range 3 {
-		req := w.request(p, class, w.claim(fmt.Sprint(n)), []string{"m5.large"}, []string{"*"})
-		i := w.launch(p, req)
-		got = append(got, i.CapacityType)
-		if sim, _ := w.sim.Instance(i.ID); sim.CapacityReservationID != i.ReservationID || (i.CapacityType == cloud.Reserved) != (i.ReservationID == id) {
-			t.Errorf("launched %+v into %q", i, sim.CapacityReservationID)
-		}
-		for _, o := range req.Types[0].Offerings {
-			if o.CapacityType == cloud.Reserved && (o.ReservedCount != 2-n || o.Available != (n < 2) || o.MicroUSD != 0) {
-				t.Errorf("before launch %d the reservation is offered as %+v", n, o)
-			}
-		}
-	}
-	if want := []string{"reserved", "reserved", "spot"}; !slices.Equal(got, want) {
-		t.Errorf("launched %v, want %v", got, want)
-	}
-	w.clock.Advance(time.Minute)
-	list, err := p.Instances(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	reserved := 0
-	for _, i := range list {
-		if i.CapacityType == cloud.Reserved && i.ReservationID == id {
-			reserved++
-		}
-	}
-	if reserved != 2 {
-		t.Errorf("%d of the listed instances are reserved", reserved)
-	}
-}
-
-func TestReservationStatus(t *testing.T) {
-	end := began.Add(time.Hour)
-	block := ec2types.CapacityReservation{CapacityReservationId: new("cr-1"), ReservationType: ec2types.CapacityReservationTypeCapacityBlock, EndDate: &end, Interruptible: new(true)}
-	for before, want := range map[time.Duration]aws.CapacityReservationState{blockExpiry + time.Second: "active", blockExpiry: "expiring", 0: "expiring"} {
-		got := reservationStatus([]ec2types.CapacityReservation{block}, end.Add(-before))[0]
-		if got.State != want || got.ReservationType != aws.CapacityReservationTypeCapacityBlock || !got.Interruptible || !got.EndTime.Time.Equal(end) {
-			t.Errorf("%s before its end a block is %+v", before, got)
-		}
-	}
-}
-
 // When EC2 refuses the whole call for want of capacity, it is as if every override had.
 func TestLaunchRefusedAsAWhole(t *testing.T) {
 	w := newWorld(t)
@@ -528,115 +457,5 @@ func TestLaunchRefusedAsAWhole(t *testing.T) {
 		if o.Available != (o.CapacityType == cloud.OnDemand) {
 			t.Errorf("of another type: %+v", o)
 		}
-	}
-}
-
-func TestReadFleet(t *testing.T) {
-	failure := func(code, instanceType, zone, subnet string) ec2types.CreateFleetError {
-		e := ec2types.CreateFleetError{ErrorCode: &code}
-		if instanceType != "" {
-			e.LaunchTemplateAndOverrides = &ec2types.LaunchTemplateAndOverridesResponse{Overrides: &ec2types.FleetLaunchTemplateOverrides{
-				InstanceType: ec2types.InstanceType(instanceType), AvailabilityZone: &zone, SubnetId: &subnet,
-			}}
-		}
-		return e
-	}
-	none := func(string, string) string { return "" }
-	out := readFleet(
-		[]ec2types.CreateFleetInstance{{}, {InstanceIds: []string{"i-1"}}},
-		[]ec2types.CreateFleetError{
-			failure("InvalidParameterValue", "", "", ""), failure("UnfulfillableCapacity", "m5.large", "a", "s"),
-			failure(codeNoAddresses, "m5.large", "b", "subnet-b"), failure("MaxSpotInstanceCountExceeded", "c5.large", "a", "s"),
-			failure("InsufficientInstanceCapacity", "", "", ""), failure(codeNoSpotRole, "", "", ""),
-		}, "spot", none)
-	if out.instance == nil || out.instance.InstanceIds[0] != "i-1" || *out.other.ErrorCode != "InvalidParameterValue" || out.capacity != "UnfulfillableCapacity" {
-		t.Errorf("read %+v", out)
-	}
-	want := []offeringKey{{"spot", "m5.large", "a", ""}, {capacityType: "spot", instanceType: "c5.large"}, {capacityType: "spot"}}
-	if !slices.Equal(out.short, want) || !slices.Equal(out.subnets, []string{"subnet-b"}) {
-		t.Errorf("short of %+v and %v", out.short, out.subnets)
-	}
-}
-
-func TestPlanFleet(t *testing.T) {
-	kind := func(name string, labels map[string]string, offerings ...cloud.Offering) cloud.InstanceType {
-		return cloud.InstanceType{Name: name, Labels: labels, Offerings: offerings}
-	}
-	offer := func(capacityType, zone string, price int64) cloud.Offering {
-		o := cloud.Offering{CapacityType: capacityType, Zone: zone, MicroUSD: price, Available: true}
-		if capacityType == cloud.Reserved {
-			o.ReservationID = "cr-" + zone
-		}
-		return o
-	}
-	gpu := map[string]string{aws.LabelInstanceGPUCount: "1"}
-	var many []cloud.InstanceType
-	for n := range 70 {
-		many = append(many, kind(fmt.Sprintf("t%02d", n), nil, offer("on-demand", "a", int64(1000-n)), offer("on-demand", "b", int64(1000-n))))
-	}
-	block := &aws.EC2NodeClass{Status: aws.EC2NodeClassStatus{CapacityReservations: []aws.CapacityReservation{
-		{ID: "cr-b", ReservationType: aws.CapacityReservationTypeCapacityBlock},
-	}}}
-	variety := &karpenter.NodeClaim{Spec: karpenter.NodeClaimSpec{Requirements: []karpenter.NodeSelectorRequirementWithMinValues{{Key: "x", MinValues: new(2)}}}}
-	tests := map[string]struct {
-		why   string
-		claim *karpenter.NodeClaim
-		types []cloud.InstanceType
-		short shortages
-		want  string
-	}{
-		"spot first": {"the cheapest market that is to be had", nil,
-			[]cloud.InstanceType{kind("m", nil, offer("on-demand", "a", 100), offer("spot", "a", 40), offer("spot", "b", 30))}, shortages{},
-			"spot m/b m/a"},
-		"dear spot": {"spot above on-demand buys only interruptions", nil,
-			[]cloud.InstanceType{kind("m", nil, offer("on-demand", "a", 100), offer("spot", "a", 101), offer("spot", "b", 100))}, shortages{},
-			"spot m/b"},
-		"all spot dear": {"", nil,
-			[]cloud.InstanceType{kind("m", nil, offer("on-demand", "a", 100), offer("spot", "a", 101))}, shortages{},
-			"on-demand m/a"},
-		"spot alone": {"without on-demand there is nothing to compare with", nil,
-			[]cloud.InstanceType{kind("m", nil, offer("spot", "a", 900))}, shortages{},
-			"spot m/a"},
-		"reserved first": {"what is paid for", nil,
-			[]cloud.InstanceType{kind("m", nil, offer("reserved", "a", 0), offer("spot", "a", 1))}, shortages{},
-			"reserved m/a"},
-		"block last of reserved": {"a capacity block is a market of its own", nil,
-			[]cloud.InstanceType{kind("m", nil, offer("reserved", "b", 0), offer("spot", "a", 1))}, shortages{},
-			"reserved block m/b"},
-		"known shortage": {"", nil,
-			[]cloud.InstanceType{kind("m", nil, offer("spot", "a", 1), offer("on-demand", "a", 2))},
-			shortages{offerings: map[offeringKey]bool{{capacityType: "spot", instanceType: "m", zone: "a"}: true}},
-			"on-demand m/a"},
-		"exotic": {"a GPU isn't burnt on pods that don't ask for one", nil,
-			[]cloud.InstanceType{kind("g", gpu, offer("spot", "a", 1)), kind("m", nil, offer("spot", "a", 5)), kind("z.metal", map[string]string{aws.LabelInstanceSize: "metal"}, offer("spot", "a", 2))}, shortages{},
-			"spot m/a"},
-		"only exotic": {"", nil, []cloud.InstanceType{kind("g", gpu, offer("spot", "a", 1))}, shortages{}, "spot g/a"},
-		"variety": {"minValues wants all there is", variety,
-			[]cloud.InstanceType{kind("g", gpu, offer("spot", "a", 1)), kind("m", nil, offer("spot", "a", 5), offer("on-demand", "a", 3))}, shortages{},
-			"spot g/a m/a"},
-		"nothing": {"", nil, nil, shortages{}, "on-demand"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			claim := tt.claim
-			if claim == nil {
-				claim = &karpenter.NodeClaim{}
-			}
-			plan := planFleet(claim, block, tt.types, tt.short)
-			got := plan.capacityType
-			if plan.block {
-				got += " block"
-			}
-			for _, c := range plan.candidates {
-				got += " " + c.instance.Name + "/" + c.zone
-			}
-			if got != tt.want {
-				t.Errorf("%s\n got %s\nwant %s", tt.why, got, tt.want)
-			}
-		})
-	}
-	plan := planFleet(&karpenter.NodeClaim{}, block, many, shortages{})
-	if n := len(plan.candidates); n != 2*maxTypes || plan.candidates[0].instance.Name != "t69" {
-		t.Errorf("of 70 types in 2 zones %d offerings are kept, from %s on", n, plan.candidates[0].instance.Name)
 	}
 }

@@ -1,0 +1,82 @@
+package ec2
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/schemas/aws"
+)
+
+// What is paid for is used first, to the last instance of it and no further.
+func TestLaunchReserved(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	zone := w.resolve(p, newClass()).Status.Subnets[1].Zone
+	made, err := p.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
+		InstanceType: new("m5.large"), AvailabilityZone: &zone, InstanceCount: new(int32(2)),
+		InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := *made.CapacityReservation.CapacityReservationId
+	class := newClass()
+	class.Spec.CapacityReservationSelectorTerms = []aws.CapacityReservationSelectorTerm{{ID: id}}
+	w.resolve(p, class)
+	want := []aws.CapacityReservation{{
+		ID: id, AvailabilityZone: zone, InstanceType: "m5.large", InstanceMatchCriteria: "targeted",
+		OwnerID: *made.CapacityReservation.OwnerId, ReservationType: "default", State: "active",
+	}}
+	if diff := gocmp.Diff(want, class.Status.CapacityReservations); diff != "" {
+		t.Errorf("reservations (-want +got):\n%s", diff)
+	}
+	var got []string
+	for n := range 3 {
+		req := w.request(p, class, w.claim(fmt.Sprint(n)), []string{"m5.large"}, []string{"*"})
+		i := w.launch(p, req)
+		got = append(got, i.CapacityType)
+		if sim, _ := w.sim.Instance(i.ID); sim.CapacityReservationID != i.ReservationID || (i.CapacityType == cloud.Reserved) != (i.ReservationID == id) {
+			t.Errorf("launched %+v into %q", i, sim.CapacityReservationID)
+		}
+		for _, o := range req.Types[0].Offerings {
+			if o.CapacityType == cloud.Reserved && (o.ReservedCount != 2-n || o.Available != (n < 2) || o.MicroUSD != 0) {
+				t.Errorf("before launch %d the reservation is offered as %+v", n, o)
+			}
+		}
+	}
+	if want := []string{"reserved", "reserved", "spot"}; !slices.Equal(got, want) {
+		t.Errorf("launched %v, want %v", got, want)
+	}
+	w.clock.Advance(time.Minute)
+	list, err := p.Instances(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserved := 0
+	for _, i := range list {
+		if i.CapacityType == cloud.Reserved && i.ReservationID == id {
+			reserved++
+		}
+	}
+	if reserved != 2 {
+		t.Errorf("%d of the listed instances are reserved", reserved)
+	}
+}
+
+func TestReservationStatus(t *testing.T) {
+	end := began.Add(time.Hour)
+	block := ec2types.CapacityReservation{CapacityReservationId: new("cr-1"), ReservationType: ec2types.CapacityReservationTypeCapacityBlock, EndDate: &end, Interruptible: new(true)}
+	for before, want := range map[time.Duration]aws.CapacityReservationState{blockExpiry + time.Second: "active", blockExpiry: "expiring", 0: "expiring"} {
+		got := reservationStatus([]ec2types.CapacityReservation{block}, end.Add(-before))[0]
+		if got.State != want || got.ReservationType != aws.CapacityReservationTypeCapacityBlock || !got.Interruptible || !got.EndTime.Time.Equal(end) {
+			t.Errorf("%s before its end a block is %+v", before, got)
+		}
+	}
+}
