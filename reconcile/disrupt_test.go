@@ -21,16 +21,7 @@ import (
 )
 
 // Pools whose nodes are consolidated as soon as they have been quiet for a second.
-const thrifty = `
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  amiSelectorTerms: [{alias: al2023@latest}]
-  role: KarpenterNodeRole
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
----
+const thrifty = nodeClass + `
 apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: general}

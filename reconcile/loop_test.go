@@ -32,8 +32,8 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// A manifest as users of Karpenter have them, in plain YAML.
-const manifest = `
+// nodeClass is an EC2NodeClass as users of Karpenter have them, in plain YAML.
+const nodeClass = `
 apiVersion: karpenter.k8s.aws/v1
 kind: EC2NodeClass
 metadata: {name: default}
@@ -43,6 +43,9 @@ spec:
   subnetSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
   securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
 ---
+`
+
+const manifest = nodeClass + `
 apiVersion: karpenter.sh/v1
 kind: NodePool
 metadata: {name: general}

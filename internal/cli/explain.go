@@ -174,7 +174,7 @@ func lookAt(o lookOptions, file string) (*snapshot.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if shot.Decisions, err = record.Fetch(c, o.controller, nil); err != nil {
+	if shot.Decisions, err = record.Fetch(c, o.controller); err != nil {
 		return nil, err
 	}
 	return shot, nil

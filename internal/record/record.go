@@ -134,16 +134,6 @@ func (b *Book) entry(s Subject) *Entry {
 	return e
 }
 
-// About returns a copy of what is known about a subject.
-func (b *Book) About(s Subject) []Decision {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if el, ok := b.entries[s]; ok {
-		return slices.Clone(el.Value.(*Entry).Decisions)
-	}
-	return nil
-}
-
 // All returns a copy of the record, sorted by subject.
 func (b *Book) All() []Entry {
 	b.mu.Lock()

@@ -9,44 +9,27 @@ import (
 	"strings"
 )
 
-// Path is where the record is served: all of it, or with the query kind, name and
-// namespace what is known about one subject.
+// Path is where the record is served.
 const Path = "/decisions"
 
-// ServeHTTP answers GET with a JSON list of entries. It gives access to nobody in
-// particular: who may ask is decided before.
+// ServeHTTP answers GET with all of the record, as a JSON list of entries. It gives
+// access to nobody in particular: who may ask is decided before.
 func (b *Book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		return
 	}
-	q := r.URL.Query()
-	var out []Entry
-	if q.Get("kind") == "" && q.Get("name") == "" {
-		out = b.All()
-	} else {
-		s := Subject{Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name")}
-		if s.Kind == "" || s.Name == "" {
-			http.Error(w, "give kind and name, or neither", http.StatusBadRequest)
-			return
-		}
-		out = []Entry{}
-		if d := b.About(s); d != nil {
-			out = append(out, Entry{Subject: s, Decisions: d})
-		}
-	}
 	w.Header().Set("Content-Type", "application/json")
 	// The client may be gone; nobody else is to be told.
-	_ = json.NewEncoder(w).Encode(out)
+	_ = json.NewEncoder(w).Encode(b.All())
 }
 
 // most is how many bytes of an answer are read: ten times a full book.
 const most = 256 << 20
 
-// Fetch asks a controller at base, as in https://localhost:8443, for its record:
-// what it knows about s, or all of it when s is nil.
-func Fetch(c *http.Client, base string, s *Subject) ([]Entry, error) {
+// Fetch asks a controller at base, as in https://localhost:8443, for its record.
+func Fetch(c *http.Client, base string) ([]Entry, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("controller %q is no URL; give one such as https://localhost:8443", base)
@@ -55,13 +38,6 @@ func Fetch(c *http.Client, base string, s *Subject) ([]Entry, error) {
 		return nil, fmt.Errorf("controller %q: a token is sent over https alone; give a URL such as https://localhost:8443", base)
 	}
 	u = u.JoinPath(Path)
-	if s != nil {
-		q := url.Values{"kind": {s.Kind}, "name": {s.Name}}
-		if s.Namespace != "" {
-			q.Set("namespace", s.Namespace)
-		}
-		u.RawQuery = q.Encode()
-	}
 	// A redirect would take the token to somebody else.
 	straight := *c
 	straight.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

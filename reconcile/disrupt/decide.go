@@ -108,6 +108,8 @@ type decider struct {
 	// limits and left are by pool and reason.
 	limits map[string]map[karpenter.DisruptionReason]sugar.Limit
 	taken  map[string]int
+	// machines counts each pool's claims, those that go and those about to come included.
+	machines map[string]int
 	// by node of ours that may be looked at, what keeps it for each reason.
 	verdicts map[string]map[karpenter.DisruptionReason]Block
 	nodes    []cluster.Node
@@ -116,7 +118,7 @@ type decider struct {
 // Decide looks at all machines and all reasons together.
 func Decide(in Input) Decision {
 	d := &decider{
-		in: in, going: map[string]Command{}, replacing: map[string]Command{}, taken: map[string]int{},
+		in: in, going: map[string]Command{}, replacing: map[string]Command{}, taken: map[string]int{}, machines: map[string]int{},
 		limits:   map[string]map[karpenter.DisruptionReason]sugar.Limit{},
 		verdicts: map[string]map[karpenter.DisruptionReason]Block{},
 	}
@@ -155,7 +157,11 @@ func Decide(in Input) Decision {
 func (d *decider) count() {
 	total, down, dead := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, n := range d.in.Nodes {
-		if n.Claim == nil || !n.Initialized() {
+		if n.Claim == nil {
+			continue
+		}
+		d.machines[n.Pool()]++
+		if !n.Initialized() {
 			continue
 		}
 		_, going := d.going[n.Claim.Name]

@@ -302,6 +302,14 @@ func TestDecide(t *testing.T) {
 			p.Spec.Replicas = new(int64)
 		}}, build: func(s *scene) { s.machine("a", "n1", 2, drift); s.machine("a", "n2", 2) },
 			want: []string{"Drifted: claim-n1 -> any"}, codes: map[string]string{"n2 Empty": "StaticNodePool"}},
+		"drifted in a static pool at its limit": {why: "one more node fits, and then none", pool: []func(*karpenter.NodePool){func(p *karpenter.NodePool) {
+			p.Spec.Replicas = new(int64)
+			p.Spec.Limits = karpenter.Limits{"nodes": resource.MustParse("3")}
+		}}, build: func(s *scene) {
+			s.machine("a", "n1", 2, drift)
+			s.machine("a", "n2", 2, drift)
+			s.alter = func(in *Input) { in.Rollouts = map[string]Rollout{"a": {Wave: 8}} }
+		}, want: []string{"Drifted: claim-n1 -> any"}, codes: map[string]string{"n2 Drifted": "Limit"}},
 		"not old": {why: "not yet", pool: []func(*karpenter.NodePool){annotated(sugar.AnnotationSoftExpireAfter, "61m")},
 			build: func(s *scene) { s.machine("a", "n1", 2); s.run("n1", "p", 2) }, codes: map[string]string{"n1 Drifted": "NotDrifted"}},
 		"saves too little": {why: "minSavings", pool: []func(*karpenter.NodePool){annotated(sugar.AnnotationMinSavings, "60%")},

@@ -16,15 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
-)
-
-// Reasons of the condition Drifted that need no cloud to find.
-const (
-	nodePoolDrifted     = "NodePoolDrifted"
-	requirementsDrifted = "RequirementsDrifted"
 )
 
 // recheck is how often a claim is compared with the cloud when nothing else
@@ -110,7 +104,7 @@ func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 
 // reason finds the first way in which the claim differs, cheapest first.
 func (r *drift) reason(ctx context.Context, claim *karpenter.NodeClaim, pool *karpenter.NodePool) (string, error) {
-	if reason := poolDrift(claim, pool); reason != "" {
+	if reason := cluster.Declare(pool).Drift(claim); reason != "" {
 		return reason, nil
 	}
 	var class aws.EC2NodeClass
@@ -120,21 +114,4 @@ func (r *drift) reason(ctx context.Context, claim *karpenter.NodeClaim, pool *ka
 		return "", fmt.Errorf("get EC2NodeClass %s: %w", claim.Spec.NodeClassRef.Name, err)
 	}
 	return r.cloud.Drifted(ctx, &class, claim)
-}
-
-// poolDrift compares a claim with its pool: the template's hash, which stands for
-// everything but the requirements, then the labels that the node came out with
-// against the requirements.
-func poolDrift(claim *karpenter.NodeClaim, pool *karpenter.NodePool) string {
-	if claim.Annotations[karpenter.AnnotationNodePoolHashVersion] == karpenter.NodePoolHashVersion &&
-		claim.Annotations[karpenter.AnnotationNodePoolHash] != pool.Hash() {
-		return nodePoolDrifted
-	}
-	for key, set := range cloud.Sets(pool.Spec.Template.Spec.Requirements) {
-		value, ok := claim.Labels[key]
-		if (ok && !set.Has(value)) || (!ok && !set.HasAbsent()) {
-			return requirementsDrifted
-		}
-	}
-	return ""
 }

@@ -135,6 +135,10 @@ func (d *decider) replace(n cluster.Node, why string, closed []string, busy map[
 	var missing []pack.Unschedulable
 	if pool.IsStatic() {
 		// Its number of nodes doesn't depend on pods.
+		if limit, ok := pool.Spec.Limits["nodes"]; ok && int64(d.machines[pool.Name]) >= limit.Value() {
+			return Block{Code: "Limit", Message: fmt.Sprintf("the limit for nodes of NodePool %s, %s, leaves no room for a replacement", pool.Name, limit.String())}
+		}
+		d.machines[pool.Name]++
 		d.trial.Drop(n.Name())
 		c.New = []pack.NewNode{*provision.TemplateNode(pool.NodePool)}
 	} else if c, missing = d.trial.Replace(n.Name(), closed); len(missing) > 0 {

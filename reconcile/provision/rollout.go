@@ -6,9 +6,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
-	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -19,7 +17,7 @@ import (
 // rolled out doesn't see it done before it has begun. A claim that is being removed
 // counts until it is gone.
 func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, s cluster.Snapshot) {
-	want := declaration{poolHash: pool.Hash(), sets: cloud.Sets(pool.Spec.Template.Spec.Requirements)}
+	want := declaration{pool: cluster.Declare(pool)}
 	if class != nil {
 		want.classHash = class.Hash()
 	}
@@ -46,34 +44,16 @@ func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, s cluster.Snapsh
 
 // declaration is what a pool and its class ask of a claim.
 type declaration struct {
-	poolHash, classHash string // classHash is "" without a class
-	sets                map[string]pack.Set
+	pool      cluster.Declaration
+	classHash string // "" without a class
 }
 
 // differs reports whether a claim isn't what its pool and class would make today.
 // What has to be asked of the cloud is in the claim's own condition.
 func (d declaration) differs(claim *karpenter.NodeClaim) bool {
-	if apimeta.IsStatusConditionTrue(claim.Status.Conditions, karpenter.ConditionDrifted) {
-		return true
-	}
 	a := claim.Annotations
-	// Hashes of another algorithm can't be compared.
-	if a[karpenter.AnnotationNodePoolHashVersion] == karpenter.NodePoolHashVersion && a[karpenter.AnnotationNodePoolHash] != d.poolHash {
-		return true
-	}
-	if d.classHash != "" && a[aws.AnnotationEC2NodeClassHashVersion] == aws.EC2NodeClassHashVersion && a[aws.AnnotationEC2NodeClassHash] != d.classHash {
-		return true
-	}
-	if claim.Status.ProviderID == "" {
-		return false // its labels come with the launch
-	}
-	for key, set := range d.sets {
-		value, has := claim.Labels[key]
-		if has && !set.Has(value) || !has && !set.HasAbsent() {
-			return true
-		}
-	}
-	return false
+	return apimeta.IsStatusConditionTrue(claim.Status.Conditions, karpenter.ConditionDrifted) || d.pool.Drift(claim) != "" ||
+		d.classHash != "" && a[aws.AnnotationEC2NodeClassHashVersion] == aws.EC2NodeClassHashVersion && a[aws.AnnotationEC2NodeClassHash] != d.classHash
 }
 
 // registration says in a condition whether the pool's last launches became Nodes.

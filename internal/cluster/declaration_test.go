@@ -1,4 +1,4 @@
-package disrupt
+package cluster
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-func TestPoolDrift(t *testing.T) {
+func TestDeclarationDrift(t *testing.T) {
 	pool := func(alter ...func(*karpenter.NodePool)) *karpenter.NodePool {
 		p := &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 		p.Spec.Template.Spec.NodeClassRef = &karpenter.NodeClassReference{Group: "karpenter.k8s.aws", Kind: "EC2NodeClass", Name: "default"}
@@ -26,7 +26,9 @@ func TestPoolDrift(t *testing.T) {
 		Annotations: map[string]string{
 			karpenter.AnnotationNodePoolHash: pool().Hash(), karpenter.AnnotationNodePoolHashVersion: karpenter.NodePoolHashVersion,
 		},
-	}}
+	}, Status: karpenter.NodeClaimStatus{ProviderID: "aws:///us-west-2a/i-1"}}
+	unlaunched := claim.DeepCopy()
+	unlaunched.Status.ProviderID, unlaunched.Labels = "", nil
 	otherVersion := claim.DeepCopy()
 	otherVersion.Annotations[karpenter.AnnotationNodePoolHashVersion] = "v3"
 	label := func(p *karpenter.NodePool) { p.Spec.Template.Labels = map[string]string{"team": "a"} }
@@ -37,24 +39,25 @@ func TestPoolDrift(t *testing.T) {
 		want  string
 	}{
 		"unchanged": {"the pool that it came from", claim, pool(), ""},
-		"template":  {"a new label is on no old node", claim, pool(label), nodePoolDrifted},
+		"template":  {"a new label is on no old node", claim, pool(label), NodePoolDrifted},
 		"other algorithm": {"hashes of another controller can't be compared",
 			otherVersion, pool(label), ""},
-		"limits": {"limits are no part of a node", claim, pool(func(p *karpenter.NodePool) { p.Spec.Weight = new(int32) }), ""},
+		"not launched": {"its labels come with the launch", unlaunched, pool(), ""},
+		"limits":       {"limits are no part of a node", claim, pool(func(p *karpenter.NodePool) { p.Spec.Weight = new(int32) }), ""},
 		"types": {"m5.large isn't allowed any more", claim, pool(func(p *karpenter.NodePool) {
 			p.Spec.Template.Spec.Requirements[0].Values = []string{"m5.xlarge"}
-		}), requirementsDrifted},
+		}), RequirementsDrifted},
 		"wider": {"still allowed", claim, pool(func(p *karpenter.NodePool) {
 			p.Spec.Template.Spec.Requirements[0].Values = []string{"m5.large", "c5.large"}
 		}), ""},
 		"new label asked": {"the node doesn't have it", claim, pool(func(p *karpenter.NodePool) {
 			p.Spec.Template.Spec.Requirements = append(p.Spec.Template.Spec.Requirements, karpenter.NodeSelectorRequirementWithMinValues{Key: "team", Operator: corev1.NodeSelectorOpExists})
-		}), requirementsDrifted},
+		}), RequirementsDrifted},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := poolDrift(tc.claim, tc.pool); got != tc.want {
-				t.Errorf("poolDrift() = %q, want %q (%s)", got, tc.want, tc.why)
+			if got := Declare(tc.pool).Drift(tc.claim); got != tc.want {
+				t.Errorf("Drift() = %q, want %q (%s)", got, tc.want, tc.why)
 			}
 		})
 	}
