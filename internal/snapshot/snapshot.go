@@ -2,9 +2,11 @@
 // explain decisions or try changes without the cluster: "coppice snapshot" writes
 // it, other commands read it instead of asking the API server.
 //
-// What a snapshot holds is listed, never filtered: a field that isn't named here
-// doesn't leave the cluster. So it holds no environment, command, user data or
-// annotation of others, and Secrets and ConfigMaps are never read.
+// Of pods, nodes and volumes the fields that it holds are listed: one that isn't named
+// here doesn't leave the cluster. Kinds of Coppice's own and of policy are kept whole
+// but for what may hold a secret. So there is no environment, command, user data,
+// mount option or annotation of others in it, and Secrets and ConfigMaps are never
+// read.
 package snapshot
 
 import (

@@ -37,7 +37,10 @@ func (s *Snapshot) strip() {
 	})
 	each(s.Nodes, func(o *corev1.Node) {
 		meta(&o.ObjectMeta)
-		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached, o.Status.Config = nil, nil, nil, nil
+		o.Spec = corev1.NodeSpec{ProviderID: o.Spec.ProviderID, Taints: o.Spec.Taints, Unschedulable: o.Spec.Unschedulable}
+		o.Status = corev1.NodeStatus{
+			Capacity: o.Status.Capacity, Allocatable: o.Status.Allocatable, Conditions: o.Status.Conditions, NodeInfo: o.Status.NodeInfo,
+		}
 	})
 	each(s.Pods, func(o *corev1.Pod) {
 		meta(&o.ObjectMeta)
