@@ -52,8 +52,12 @@ func newNodeMessage(n pack.NewNode) string {
 	if rest := len(n.Options) - len(types); rest > 0 {
 		more = fmt.Sprintf(" or %d more types", rest)
 	}
-	return fmt.Sprintf("no node has room; NodePool %s opens one for %d pods, at $%.4f/h or little more: %s%s",
-		n.Pool, len(n.Pods), float64(n.MicroUSD)/1e6, strings.Join(types, ", "), more)
+	pods := "the pod alone"
+	if len(n.Pods) > 1 {
+		pods = fmt.Sprintf("it and %d more", len(n.Pods)-1)
+	}
+	return fmt.Sprintf("no node has room; NodePool %s opens one for %s, at $%.4f/h or little more: %s%s",
+		n.Pool, pods, float64(n.MicroUSD)/1e6, strings.Join(types, ", "), more)
 }
 
 // podSubject takes a pod's name in plans apart: namespace/name.
