@@ -167,7 +167,7 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 			return used, nil
 		}
 		left -= end.used
-		if !end.begun && len(clusters) > 1 && left >= time.Second {
+		if !end.begun && len(clusters) > 1 && left >= time.Second && !request.header.Alone {
 			// It is one of those that were to be loaded together.
 			request.header.Alone = true
 			continue
