@@ -157,11 +157,15 @@ func TestReplacement(t *testing.T) {
 		most = max(most, len(list))
 		gone, ready := true, false
 		for _, c := range list {
-			if c.Name == doomed && c.DeletionTimestamp == nil {
-				gone = false
-			}
-			for _, x := range c.Status.Conditions {
-				ready = ready || c.Name != doomed && x.Type == karpenter.ConditionInitialized && x.Status == "True"
+			if c.Name == doomed {
+				gone = c.DeletionTimestamp != nil
+			} else if c.Status.NodeName != "" {
+				// The Node says so a moment before the claim's condition does.
+				var n corev1.Node
+				if err := l.kube.Get(t.Context(), types.NamespacedName{Name: c.Status.NodeName}, &n); err != nil {
+					t.Error(err)
+				}
+				ready = ready || n.Labels[karpenter.LabelInitialized] == "true"
 			}
 		}
 		if gone && !ready {
