@@ -20,9 +20,25 @@ import (
 // of them is worth another try.
 var (
 	// ErrURL: the address is not one that can be fetched from.
-	ErrURL = errors.New("the address must be an http or https URL without a user or a password in it")
+	ErrURL = errors.New("the address must be an http or https URL without a user or a password in it, or ssh://git@HOST/PATH")
 	// ErrCA: the certificates to trust are none.
 	ErrCA = errors.New("the CA bundle holds no PEM certificate")
+	// ErrClientCert: the certificate to show can't be used.
+	ErrClientCert = errors.New("the client certificate can't be used; tls.crt and tls.key must be PEM and belong together")
+	// ErrPlain: a token would cross the network in the clear.
+	ErrPlain = errors.New("a bearer token is sent over https only; change the address")
+	// ErrRedirect: the server sends elsewhere, and credentials don't go along.
+	ErrRedirect = errors.New("the server redirects to another address, where these credentials are not sent; write the address that is meant into the source")
+	// ErrIdentity: the SSH key can't be used.
+	ErrIdentity = errors.New("the SSH key can't be used")
+	// ErrKnownHosts: nothing says which key the SSH server must show.
+	ErrKnownHosts = errors.New("SSH needs known_hosts in the Secret, so that nobody can stand in for the server; take it from the forge's documentation, or from ssh-keyscan over a network that is trusted")
+	// ErrHostKey: the SSH server showed another key.
+	ErrHostKey = errors.New("the SSH server's host key is not one of known_hosts; somebody may be standing in for it. If it was changed on purpose, replace known_hosts in the Secret")
+	// ErrSignature: nobody who is trusted signed the commit or the tag.
+	ErrSignature = errors.New("the signature is not accepted")
+	// ErrKeyring: there is nothing to check signatures with.
+	ErrKeyring = errors.New("the keys to verify with can't be used")
 	// ErrAuth: the server wants other credentials.
 	ErrAuth = errors.New("the server refused the credentials; check the secret that is referred to, and that it may read (and, for reports, write) the repository")
 	// ErrNotFound: there is no such repository, or it may not be seen.
@@ -75,7 +91,8 @@ func (e *Error) Unwrap() error { return e.Kind }
 // changes the address, the credentials, the ref, or the repository.
 func (e *Error) Permanent() bool {
 	switch e.Kind {
-	case ErrURL, ErrCA, ErrTooLarge, ErrTree:
+	case ErrURL, ErrCA, ErrTooLarge, ErrTree, ErrClientCert, ErrPlain, ErrRedirect,
+		ErrIdentity, ErrKnownHosts, ErrHostKey, ErrSignature, ErrKeyring:
 		return true
 	}
 	return false
@@ -94,7 +111,7 @@ func (r Remote) fail(ctx context.Context, op string, cause error) error {
 	}
 	detail := r.redact(explain(cause))
 	switch kind {
-	case context.DeadlineExceeded, context.Canceled, ErrAuth, ErrNotFound:
+	case context.DeadlineExceeded, context.Canceled, ErrAuth, ErrNotFound, ErrClientCert, ErrPlain, ErrRedirect:
 		// The cause repeats the kind, or is a page meant for a browser.
 		detail = ""
 	}
@@ -148,6 +165,11 @@ func classify(cause error) error {
 	case errors.Is(cause, errLimit):
 		return ErrTooLarge
 	}
+	for _, kind := range []error{ErrClientCert, ErrPlain, ErrRedirect, ErrHostKey, ErrAuth, ErrNotFound} {
+		if errors.Is(cause, kind) {
+			return kind
+		}
+	}
 	return nil
 }
 
@@ -179,7 +201,7 @@ func (a Auth) forms() []string {
 	if a.Password != "" {
 		out = append(out, base64.StdEncoding.EncodeToString([]byte(a.Username+":"+a.Password)))
 	}
-	for _, secret := range []string{a.Password, a.Token} {
+	for _, secret := range []string{a.Password, a.Token, a.Passphrase, a.Identity, a.ClientKey} {
 		if secret == "" {
 			continue
 		}

@@ -28,6 +28,9 @@ func TestFetch(t *testing.T) {
 	})
 	s.git("tag", "-a", "v1.0", "-m", "first", first)
 	s.git("tag", "light", first)
+	for _, tag := range []string{"v1.2.0", "v1.3.0", "1.3.0-beta", "v2.0.0-rc.1", "nightly"} {
+		s.git("tag", tag, first)
+	}
 	s.git("update-ref", "refs/pull/7/head", first)
 
 	for name, tc := range map[string]struct {
@@ -38,6 +41,8 @@ func TestFetch(t *testing.T) {
 		"default":       {"the default branch is read when nothing is named", Ref{}, "main@sha1:" + hash},
 		"branch":        {"a branch gives its tip", Ref{Branch: "main"}, "main@sha1:" + hash},
 		"annotated tag": {"an annotated tag gives the commit, not the tag object", Ref{Branch: "main", Tag: "v1.0"}, "v1.0@sha1:" + first},
+		"range":         {"the highest version in the range is taken, and no pre-release", Ref{Tag: "light", SemVer: ">=1.0"}, "v1.3.0@sha1:" + first},
+		"pre-releases":  {"a range that names one takes them", Ref{SemVer: ">=1.0-0"}, "v2.0.0-rc.1@sha1:" + first},
 		"light tag":     {"a light tag gives the commit", Ref{Tag: "light"}, "light@sha1:" + first},
 		"full name":     {"pull requests are refs like any other", Ref{Tag: "light", Name: "refs/pull/7/head"}, "refs/pull/7/head@sha1:" + first},
 		"commit":        {"a commit that is no tip can be asked for", Ref{Commit: first}, "sha1:" + first},

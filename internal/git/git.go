@@ -12,6 +12,9 @@
 // of a branch, commits only if that changes the tree, and starts over from the
 // new tip when somebody else was faster.
 //
+// A commit is trusted as far as its reader asks: Commit.Verify checks who signed
+// it, and Remote.Ancestry whether it continues the history of another.
+//
 // Credentials are held by Auth alone and reach no error and no log: every error
 // of this package is an *Error, whose text is cleaned when it is made.
 package git
@@ -21,14 +24,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage/memory"
 )
 
-// Remote is a repository that is reached over HTTP or HTTPS. It is a value and
-// holds no connection; its methods may be called concurrently.
+// Remote is a repository that is reached over HTTP, HTTPS or SSH. It is a value
+// and holds no connection; its methods may be called concurrently.
 type Remote struct {
-	// URL is absolute, http or https, and carries no user and no password.
+	// URL is absolute: http or https without a user, or ssh, where a user may be
+	// named (git is meant otherwise). It carries no password.
 	URL  string
 	Auth Auth
 	// CABundle holds PEM certificates to trust beside the system's.
@@ -37,12 +42,22 @@ type Remote struct {
 	Limits Limits
 }
 
-// Auth is how a request proves who sends it: basic (Username and Password) or
-// bearer (Token), not both. The zero value sends nothing.
+// Auth is how a request proves who sends it: over HTTP basic (Username and
+// Password) or bearer (Token), not both, and a certificate beside either; over SSH
+// by Identity. The zero value sends nothing.
 type Auth struct {
 	Username string
 	Password string
 	Token    string
+	// ClientCert and ClientKey are PEM, for servers that want a certificate. Either
+	// needs the other.
+	ClientCert, ClientKey string
+	// Identity is a private key for SSH, in OpenSSH's or PEM format; Passphrase
+	// opens it if it is encrypted.
+	Identity, Passphrase string
+	// KnownHosts says which key an SSH server must show, in the format of OpenSSH's
+	// file of that name. SSH is not spoken without it.
+	KnownHosts string
 }
 
 // String hides the content, so that printing a Remote is harmless.
@@ -72,11 +87,12 @@ type Limits struct {
 }
 
 // The defaults hold a configuration repository of a few thousand clusters with
-// room to spare (1,000 NodePools are about 1 MB of CUE), and stay below the
-// memory that a controller is usually given (512 MiB).
+// room to spare (1,000 NodePools are about 1 MB of CUE). A pack and what it
+// unpacks to are in memory together, and the collector lets the heap grow to twice
+// what is in use, so that a fetch at both limits stays below 200 MiB.
 const (
-	DefaultPackBytes = 64 << 20
-	DefaultTreeBytes = 192 << 20
+	DefaultPackBytes = 32 << 20
+	DefaultTreeBytes = 64 << 20
 	DefaultFiles     = 100_000
 )
 
@@ -98,6 +114,9 @@ func (l Limits) withDefaults() Limits {
 type Ref struct {
 	Branch string
 	Tag    string
+	// SemVer is a range of versions, as in >=1.2.0 <2: the tag that names the
+	// highest version in it is meant. Pre-releases count only if the range names one.
+	SemVer string
 	// Name is a full ref name, as in refs/pull/420/head.
 	Name string
 	// Commit is a full hash of 40 hexadecimal digits.
@@ -130,6 +149,9 @@ type Revision struct {
 	Ref string
 	// Hash is the commit's, 40 hexadecimal digits.
 	Hash string
+	// Tag is the hash of the annotated tag that led to the commit, "" if none did.
+	// It is no part of the revision's text.
+	Tag string
 }
 
 // String returns Flux's form: main@sha1:<hash>, or sha1:<hash> without a ref.
@@ -185,8 +207,10 @@ type Commit struct {
 	// Subject is the first line of the message.
 	Subject string
 
-	tree   *object.Tree
-	store  *memory.Storage
-	limits Limits
-	remote string
+	// parents are the hashes of the commits that it was made from.
+	parents []plumbing.Hash
+	tree    *object.Tree
+	store   *memory.Storage
+	limits  Limits
+	remote  string
 }

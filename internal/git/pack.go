@@ -1,7 +1,6 @@
 package git
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,35 +11,77 @@ import (
 	"github.com/go-git/go-git/v5/storage/memory"
 )
 
-// unpack reads a pack into memory. It goes over the pack once without keeping
+// unpack reads a pack into a store. It goes over the pack once without keeping
 // anything, adding up what the objects claim to inflate to, and unpacks only
 // what stays within the limits: a few kilobytes can claim gigabytes.
-func unpack(ctx context.Context, r io.Reader, limits Limits) (*memory.Storage, error) {
-	var pack bytes.Buffer
-	n, err := pack.ReadFrom(io.LimitReader(r, limits.PackBytes+1))
+func unpack(ctx context.Context, r io.Reader, limits Limits, store *memory.Storage) error {
+	var pack segments
+	n, err := pack.fill(io.LimitReader(r, limits.PackBytes+1))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if n > limits.PackBytes {
-		return nil, fmt.Errorf("%w: the pack is larger than %d bytes", errLimit, limits.PackBytes)
+		return fmt.Errorf("%w: the pack is larger than %d bytes", errLimit, limits.PackBytes)
 	}
-	if err := measure(ctx, pack.Bytes(), limits); err != nil {
-		return nil, err
+	if err := measure(ctx, pack.reader(), limits); err != nil {
+		return err
 	}
-	store := memory.NewStorage()
-	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(bytes.NewReader(pack.Bytes())), store)
+	parser, err := packfile.NewParserWithStorage(packfile.NewScanner(pack.reader()), store)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if _, err := parser.Parse(); err != nil {
-		return nil, err
+	_, err = parser.Parse()
+	return err
+}
+
+// segments holds bytes whose number isn't known beforehand. A single slice would
+// be copied as it grows, and for a moment take three times the memory.
+type segments struct {
+	parts [][]byte
+	size  int64
+}
+
+// segmentBytes is the size of a segment: small beside a pack that matters, large
+// beside what one read returns.
+const segmentBytes = 1 << 20
+
+func (s *segments) fill(r io.Reader) (int64, error) {
+	for {
+		part := make([]byte, segmentBytes)
+		n := 0
+		for n < len(part) {
+			k, err := r.Read(part[n:])
+			n += k
+			if err != nil {
+				s.parts, s.size = append(s.parts, part[:n]), s.size+int64(n)
+				if errors.Is(err, io.EOF) {
+					err = nil
+				}
+				return s.size, err
+			}
+		}
+		s.parts, s.size = append(s.parts, part), s.size+int64(n)
 	}
-	return store, nil
+}
+
+func (s *segments) reader() *io.SectionReader { return io.NewSectionReader(s, 0, s.size) }
+
+// ReadAt implements io.ReaderAt.
+func (s *segments) ReadAt(p []byte, at int64) (int, error) {
+	n := 0
+	for n < len(p) && at < s.size {
+		k := copy(p[n:], s.parts[at/segmentBytes][at%segmentBytes:])
+		n, at = n+k, at+int64(k)
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // measure fails if the pack's objects are too many or too large.
-func measure(ctx context.Context, pack []byte, limits Limits) error {
-	scanner := packfile.NewScanner(bytes.NewReader(pack))
+func measure(ctx context.Context, pack io.Reader, limits Limits) error {
+	scanner := packfile.NewScanner(pack)
 	_, count, err := scanner.Header()
 	if err != nil {
 		return err

@@ -127,14 +127,11 @@ func (w Write) validate() error {
 // pushOnce builds on the tip as it is now. Its error is ErrConflict if the
 // branch moved before the commit arrived.
 func (r Remote) pushOnce(ctx context.Context, w Write) (Pushed, error) {
-	cl, ep, auth, err := r.client()
+	sess, err := r.writeSession(ctx)
 	if err != nil {
 		return Pushed{}, r.fail(ctx, "push", err)
 	}
-	sess, err := cl.NewReceivePackSession(ep, auth)
-	if err != nil {
-		return Pushed{}, r.fail(ctx, "push", err)
-	}
+	defer func() { _ = sess.Close() }()
 	adv, err := sess.AdvertisedReferencesContext(ctx)
 	if err != nil {
 		return Pushed{}, r.fail(ctx, "push", err)
@@ -186,8 +183,9 @@ func (r Remote) tipTree(ctx context.Context, tip plumbing.Hash) (*memory.Storage
 	if err != nil {
 		return nil, nil, r.fail(ctx, "push", err)
 	}
-	store, err := conv.commit(ctx, tip)
-	if err != nil {
+	defer conv.close()
+	store := memory.NewStorage()
+	if err := conv.get(ctx, store, request{wants: []plumbing.Hash{tip}, depth: 1}); err != nil {
 		return nil, nil, r.fail(ctx, "push", err)
 	}
 	c, err := object.GetCommit(store, tip)
@@ -210,6 +208,7 @@ func (r Remote) tip(ctx context.Context, branch plumbing.ReferenceName) (plumbin
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
+	defer conv.close()
 	return conv.adv.References[branch.String()], nil
 }
 

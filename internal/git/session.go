@@ -2,20 +2,18 @@ package git
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"net"
 	"net/url"
+	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 	"github.com/go-git/go-git/v5/storage/memory"
 )
 
@@ -25,77 +23,72 @@ var errLimit = errors.New("over the limit")
 // advertisedBytes bounds the list of refs: 64 bytes a ref, half a million refs.
 const advertisedBytes = 32 << 20
 
-// client returns the transport, endpoint and credentials of one operation. Each
-// operation has a client of its own, so that bounds and trust are never shared
-// between repositories; connections are pooled by the round tripper below it.
-func (r Remote) client() (transport.Transport, *transport.Endpoint, transport.AuthMethod, error) {
+// endpoint returns the parsed address, or an ErrURL or ErrPlain.
+func (r Remote) endpoint() (*url.URL, *transport.Endpoint, error) {
 	u, err := url.Parse(r.URL)
-	if err != nil || u.Host == "" || u.User != nil || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, nil, nil, r.failKind("use", ErrURL, "")
+	if err != nil || u.Host == "" {
+		return nil, nil, r.failKind("use", ErrURL, "")
+	}
+	switch u.Scheme {
+	case "http", "https":
+		if u.User != nil {
+			return nil, nil, r.failKind("use", ErrURL, "")
+		}
+		if u.Scheme == "http" && r.Auth.Token != "" && !loopback(u.Hostname()) {
+			return nil, nil, r.failKind("use", ErrPlain, "")
+		}
+	case "ssh":
+		if _, has := u.User.Password(); has || strings.Trim(u.Path, "/") == "" {
+			return nil, nil, r.failKind("use", ErrURL, "")
+		}
+	default:
+		return nil, nil, r.failKind("use", ErrURL, "")
 	}
 	ep, err := transport.NewEndpoint(r.URL)
 	if err != nil {
-		return nil, nil, nil, r.failKind("use", ErrURL, "")
+		return nil, nil, r.failKind("use", ErrURL, "")
 	}
-	rt := http.DefaultTransport
-	if len(r.CABundle) > 0 {
-		if rt, err = trusting(r.CABundle); err != nil {
-			return nil, nil, nil, r.failKind("use", ErrCA, "")
-		}
-	}
-	bounded := boundedTransport{next: rt, get: advertisedBytes, post: r.Limits.withDefaults().PackBytes}
-	cl := githttp.NewClientWithOptions(&http.Client{Transport: bounded}, &githttp.ClientOptions{
-		RedirectPolicy: githttp.FollowInitialRedirects,
-	})
-	switch {
-	case r.Auth.Token != "":
-		return cl, ep, &githttp.TokenAuth{Token: r.Auth.Token}, nil
-	case r.Auth.Username != "" || r.Auth.Password != "":
-		return cl, ep, &githttp.BasicAuth{Username: r.Auth.Username, Password: r.Auth.Password}, nil
-	}
-	return cl, ep, nil, nil
+	return u, ep, nil
 }
 
-// trusting returns a round tripper that also trusts the given certificates. It
-// keeps no connections, as nothing would ever close them.
-func trusting(bundle []byte) (http.RoundTripper, error) {
-	roots, err := x509.SystemCertPool()
-	if err != nil {
-		roots = x509.NewCertPool()
-	}
-	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, ErrCA
-	}
-	base, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		base = &http.Transport{Proxy: http.ProxyFromEnvironment}
-	}
-	rt := base.Clone()
-	rt.DisableKeepAlives = true
-	rt.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	return rt, nil
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// boundedTransport ends a response's body with errLimit after so many bytes.
-type boundedTransport struct {
-	next      http.RoundTripper
-	get, post int64
-}
-
-// RoundTrip implements http.RoundTripper.
-func (t boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := t.next.RoundTrip(req)
+// readSession opens a conversation with a server that hands out commits.
+func (r Remote) readSession(ctx context.Context) (transport.UploadPackSession, error) {
+	u, ep, err := r.endpoint()
 	if err != nil {
 		return nil, err
 	}
-	limit := t.post
-	if req.Method == http.MethodGet {
-		limit = t.get
+	if u.Scheme == "ssh" {
+		return r.dialSSH(ctx, u, transport.UploadPackServiceName)
 	}
-	res.Body = &boundedBody{ReadCloser: res.Body, limit: limit, left: limit}
-	return res, nil
+	cl, auth, err := r.httpClient(u)
+	if err != nil {
+		return nil, err
+	}
+	return cl.NewUploadPackSession(ep, auth)
 }
 
+// writeSession opens a conversation with a server that takes commits.
+func (r Remote) writeSession(ctx context.Context) (transport.ReceivePackSession, error) {
+	u, ep, err := r.endpoint()
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "ssh" {
+		return r.dialSSH(ctx, u, transport.ReceivePackServiceName)
+	}
+	cl, auth, err := r.httpClient(u)
+	if err != nil {
+		return nil, err
+	}
+	return cl.NewReceivePackSession(ep, auth)
+}
+
+// boundedBody ends a body with errLimit after so many bytes.
 type boundedBody struct {
 	io.ReadCloser
 	limit, left int64
@@ -121,40 +114,83 @@ type reading struct {
 	adv    *packp.AdvRefs
 }
 
+// openRead begins a conversation, which the caller closes.
 func (r Remote) openRead(ctx context.Context) (*reading, error) {
-	cl, ep, auth, err := r.client()
-	if err != nil {
-		return nil, err
-	}
-	sess, err := cl.NewUploadPackSession(ep, auth)
+	sess, err := r.readSession(ctx)
 	if err != nil {
 		return nil, err
 	}
 	adv, err := sess.AdvertisedReferencesContext(ctx)
 	if err != nil {
+		_ = sess.Close()
 		return nil, err
 	}
 	return &reading{remote: r, sess: sess, adv: adv}, nil
 }
 
-// commit gets one commit and its tree, without its parents.
-func (c *reading) commit(ctx context.Context, hash plumbing.Hash) (*memory.Storage, error) {
-	req := packp.NewUploadPackRequestFromCapabilities(c.adv.Capabilities)
-	req.Wants = []plumbing.Hash{hash}
-	if c.adv.Capabilities.Supports(capability.Shallow) {
-		req.Depth = packp.DepthCommits(1)
+func (c *reading) close() { _ = c.sess.Close() }
+
+// The filters of a partial clone that are used, as git-rev-list(1) names them.
+const (
+	withoutFiles = packp.Filter("blob:none")
+	withoutTrees = packp.Filter("tree:0")
+)
+
+// partial reports whether the server leaves out what a filter names and hands the
+// rest out by its hash. Servers say the latter in several ways.
+func (c *reading) partial() bool {
+	caps := c.adv.Capabilities
+	return caps.Supports(capability.Filter) &&
+		(caps.Supports(capability.AllowReachableSHA1InWant) || caps.Supports("allow-any-sha1-in-want"))
+}
+
+// request is what is asked for in one go.
+type request struct {
+	wants, haves []plumbing.Hash
+	// depth is how many commits are sent of a history, 0 for all of them.
+	depth int
+	// filter is left out if the server knows none.
+	filter packp.Filter
+}
+
+// answer is what the server said beside the objects.
+type answer struct {
+	// known are the haves that the server has too.
+	known []plumbing.Hash
+	// cut are the commits whose parents were left out because of the depth.
+	cut []plumbing.Hash
+}
+
+// get asks for objects and adds them to a store.
+func (c *reading) get(ctx context.Context, store *memory.Storage, ask request) error {
+	_, err := c.ask(ctx, store, ask)
+	return err
+}
+
+func (c *reading) ask(ctx context.Context, store *memory.Storage, ask request) (answer, error) {
+	caps := c.adv.Capabilities
+	req := packp.NewUploadPackRequestFromCapabilities(caps)
+	req.Wants, req.Haves = ask.wants, ask.haves
+	if ask.depth > 0 && caps.Supports(capability.Shallow) {
+		req.Depth = packp.DepthCommits(ask.depth)
 		if err := req.Capabilities.Set(capability.Shallow); err != nil {
-			return nil, err
+			return answer{}, err
 		}
 	}
-	if c.adv.Capabilities.Supports(capability.NoProgress) {
+	if ask.filter != "" && caps.Supports(capability.Filter) {
+		req.Filter = ask.filter
+		if err := req.Capabilities.Set(capability.Filter); err != nil {
+			return answer{}, err
+		}
+	}
+	if caps.Supports(capability.NoProgress) {
 		if err := req.Capabilities.Set(capability.NoProgress); err != nil {
-			return nil, err
+			return answer{}, err
 		}
 	}
 	res, err := c.sess.UploadPack(ctx, req)
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	var body io.Reader = res
 	switch {
@@ -163,9 +199,9 @@ func (c *reading) commit(ctx context.Context, hash plumbing.Hash) (*memory.Stora
 	case req.Capabilities.Supports(capability.Sideband):
 		body = sideband.NewDemuxer(sideband.Sideband, res)
 	}
-	store, err := unpack(ctx, body, c.remote.Limits.withDefaults())
+	err = unpack(ctx, body, c.remote.Limits.withDefaults(), store)
 	if closeErr := res.Close(); err == nil {
 		err = closeErr
 	}
-	return store, err
+	return answer{known: res.ACKs, cut: res.Shallows}, err
 }

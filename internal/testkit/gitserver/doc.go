@@ -1,5 +1,5 @@
-// Package gitserver is a Git server that speaks smart HTTP, for tests and for
-// the sandbox. It serves bare repositories from one folder to any client: git
+// Package gitserver is a Git server that speaks smart HTTP and SSH, for tests and
+// for the sandbox. It serves bare repositories from one folder to any client: git
 // itself, go-git, and whatever else speaks protocol version 0.
 //
 // It needs no git program. Clones may be shallow, fetches negotiate, a push

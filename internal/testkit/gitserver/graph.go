@@ -23,9 +23,11 @@ type graph struct {
 	cut map[plumbing.Hash]bool
 	// reopened are clientShallow commits whose parents are sent now.
 	reopened map[plumbing.Hash]bool
+	// omit is what isn't sent unless it is wanted by name.
+	omit omission
 }
 
-// checkWants refuses objects that no reference names.
+// checkWants refuses objects that the repository doesn't have.
 func (g *graph) checkWants() error {
 	iter, err := g.store.IterReferences()
 	if err != nil {
@@ -42,9 +44,9 @@ func (g *graph) checkWants() error {
 		if named[want] {
 			continue
 		}
-		// A reference may have moved since it was advertised; what it named
-		// then is still served.
-		if _, err := object.GetCommit(g.store, want); err != nil {
+		// A reference may have moved since it was advertised, and a partial clone
+		// asks for files one by one.
+		if err := g.store.HasEncodedObject(want); err != nil {
 			return fmt.Errorf("upload-pack: not our ref %s", want)
 		}
 	}
@@ -115,7 +117,15 @@ func (g *graph) objects(common []plumbing.Hash) ([]plumbing.Hash, error) {
 
 	var out []plumbing.Hash
 	add := func(h plumbing.Hash) { out = append(out, h) }
-	todo, err := g.unwrap(g.wants, sent, add)
+	var commits []plumbing.Hash
+	for _, h := range g.wants {
+		if _, err := g.store.EncodedObject(plumbing.BlobObject, h); err == nil {
+			add(h)
+			continue
+		}
+		commits = append(commits, h)
+	}
+	todo, err := g.unwrap(commits, sent, add)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +148,10 @@ func (g *graph) objects(common []plumbing.Hash) ([]plumbing.Hash, error) {
 			return nil, fmt.Errorf("read commit %s: %w", h, err)
 		}
 		add(h)
-		if err := g.tree(c.TreeHash, sent, add); err != nil {
-			return nil, err
+		if g.omit != omitTrees {
+			if err := g.tree(c.TreeHash, sent, add); err != nil {
+				return nil, err
+			}
 		}
 		if !g.cut[h] {
 			todo = append(todo, c.ParentHashes...)
@@ -224,7 +236,7 @@ func (g *graph) tree(h plumbing.Hash, sent map[plumbing.Hash]bool, add func(plum
 			}
 		case !sent[e.Hash]:
 			sent[e.Hash] = true
-			if add != nil {
+			if add != nil && g.omit == omitNothing {
 				add(e.Hash)
 			}
 		}

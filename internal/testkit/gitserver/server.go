@@ -36,6 +36,9 @@ type Config struct {
 	Username, Password string
 	// AutoCreate makes a repository when the first push to it arrives.
 	AutoCreate bool
+	// NoPartial hides that files can be left out of a fetch (filter), as servers do
+	// that don't know it.
+	NoPartial bool
 }
 
 // Push is one reference that a client changed.
@@ -234,37 +237,42 @@ func requestBody(r *http.Request) (io.Reader, error) {
 
 // advertise answers info/refs: the references and what the service can do.
 func (s *Server) advertise(w http.ResponseWriter, repo *git.Repository, service string) {
-	var caps []capability.Capability
-	switch service {
-	case uploadPack:
-		caps = []capability.Capability{capability.MultiACKDetailed, capability.Sideband64k, capability.OFSDelta, capability.Shallow}
-	case receivePack:
-		caps = []capability.Capability{capability.ReportStatus, capability.DeleteRefs, capability.OFSDelta, noThin}
-	default:
+	if service != uploadPack && service != receivePack {
 		http.Error(w, "only smart clients are served", http.StatusForbidden)
 		return
 	}
-	refs, err := references(repo)
+	refs, err := s.advertised(repo, service)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	if service == receivePack {
-		refs.Head = nil
-	}
-	for _, c := range caps {
-		if err := refs.Capabilities.Set(c); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-	}
-	if err := refs.Capabilities.Set(capability.Agent, "coppice-testkit"); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	refs.Prefix = [][]byte{[]byte("# service=" + service), pktline.Flush}
 	w.Header().Set("Content-Type", "application/x-"+service+"-advertisement")
 	_ = refs.Encode(w) // the client is gone if this fails
+}
+
+// advertised is what a service begins a conversation with.
+func (s *Server) advertised(repo *git.Repository, service string) (*packp.AdvRefs, error) {
+	caps := []capability.Capability{capability.ReportStatus, capability.DeleteRefs, capability.OFSDelta, noThin}
+	if service == uploadPack {
+		caps = []capability.Capability{capability.MultiACKDetailed, capability.Sideband64k, capability.OFSDelta, capability.Shallow}
+		if !s.cfg.NoPartial {
+			caps = append(caps, capability.Filter, capability.AllowReachableSHA1InWant)
+		}
+	}
+	refs, err := references(repo)
+	if err != nil {
+		return nil, err
+	}
+	if service == receivePack {
+		refs.Head = nil
+	}
+	for _, c := range caps {
+		if err := refs.Capabilities.Set(c); err != nil {
+			return nil, err
+		}
+	}
+	return refs, refs.Capabilities.Set(capability.Agent, "coppice-testkit")
 }
 
 // references lists a repository's references, annotated tags with what they name.

@@ -28,19 +28,26 @@ type uploadRequest struct {
 	shallows []plumbing.Hash
 	// depth is how many commits deep the client wants history; 0 means all.
 	depth int
-	haves []plumbing.Hash
-	// done is set when the client will name no more commits.
-	done bool
-	// more is set when the client named commits, or ended to.
-	more bool
+	// omit is what a partial clone leaves out.
+	omit omission
 
 	multiAck, sideBand bool
 }
 
-// upload answers one request of a fetch. The conversation is stateless: a client
-// repeats in each request what the server has to know.
+// omission is what a filter leaves out.
+type omission uint8
+
+const (
+	omitNothing omission = iota
+	omitBlobs
+	omitTrees
+)
+
+// upload answers a fetch. Over HTTP every request repeats what the server has to
+// know and ends early; over SSH it is one conversation.
 func upload(w io.Writer, r io.Reader, store storer.Storer) error {
-	req, err := readUpload(pktline.NewScanner(r))
+	in := pktline.NewScanner(r)
+	req, err := readWants(in)
 	if err != nil {
 		return err
 	}
@@ -48,15 +55,15 @@ func upload(w io.Writer, r io.Reader, store storer.Storer) error {
 		return nil
 	}
 	out := bufio.NewWriterSize(w, 64<<10)
-	if err := answer(out, req, store); err != nil {
+	if err := answer(out, in, req, store); err != nil {
 		return errors.Join(err, out.Flush())
 	}
 	return out.Flush()
 }
 
-func answer(out io.Writer, req uploadRequest, store storer.Storer) error {
+func answer(out *bufio.Writer, in *pktline.Scanner, req uploadRequest, store storer.Storer) error {
 	pkt := pktline.NewEncoder(out)
-	g := &graph{store: store, wants: req.wants, clientShallow: setOf(req.shallows), depth: req.depth}
+	g := &graph{store: store, wants: req.wants, clientShallow: setOf(req.shallows), depth: req.depth, omit: req.omit}
 	if err := g.checkWants(); err != nil {
 		return err
 	}
@@ -78,42 +85,14 @@ func answer(out io.Writer, req uploadRequest, store storer.Storer) error {
 		if err := pkt.Flush(); err != nil {
 			return err
 		}
-	}
-	if !req.more {
-		return nil
-	}
-
-	var common []plumbing.Hash
-	for _, h := range req.haves {
-		if store.HasEncodedObject(h) != nil {
-			continue
-		}
-		common = append(common, h)
-		switch {
-		case req.multiAck:
-			if err := pkt.Encodef("ACK %s common\n", h); err != nil {
-				return err
-			}
-		case len(common) == 1:
-			if err := pkt.Encodef("ACK %s\n", h); err != nil {
-				return err
-			}
-		}
-	}
-	switch {
-	case !req.done && (len(common) == 0 || req.multiAck), req.done && len(common) == 0:
-		if err := pkt.Encodef("NAK\n"); err != nil {
-			return err
-		}
-	case req.done && req.multiAck:
-		if err := pkt.Encodef("ACK %s\n", common[len(common)-1]); err != nil {
+		if err := out.Flush(); err != nil {
 			return err
 		}
 	}
-	if !req.done {
-		return nil
+	common, done, err := negotiate(out, in, req, store)
+	if err != nil || !done {
+		return err
 	}
-
 	objects, err := g.objects(common)
 	if err != nil {
 		return err
@@ -128,7 +107,46 @@ func answer(out io.Writer, req uploadRequest, store storer.Storer) error {
 	return pkt.Flush()
 }
 
-func readUpload(in *pktline.Scanner) (uploadRequest, error) {
+// negotiate reads what the client has, block by block, and says what of it the
+// server has too, until the client is done or gone.
+func negotiate(out *bufio.Writer, in *pktline.Scanner, req uploadRequest, store storer.Storer) (common []plumbing.Hash, done bool, err error) {
+	pkt := pktline.NewEncoder(out)
+	for {
+		haves, more, done, err := readHaves(in)
+		if err != nil || !more {
+			return common, false, err
+		}
+		for _, h := range haves {
+			if store.HasEncodedObject(h) != nil {
+				continue
+			}
+			common = append(common, h)
+			switch {
+			case req.multiAck:
+				err = pkt.Encodef("ACK %s common\n", h)
+			case len(common) == 1:
+				err = pkt.Encodef("ACK %s\n", h)
+			}
+			if err != nil {
+				return nil, false, err
+			}
+		}
+		switch {
+		case !done && (len(common) == 0 || req.multiAck), done && len(common) == 0:
+			err = pkt.Encodef("NAK\n")
+		case done && req.multiAck:
+			err = pkt.Encodef("ACK %s\n", common[len(common)-1])
+		}
+		if err != nil || done {
+			return common, done, err
+		}
+		if err := out.Flush(); err != nil {
+			return nil, false, err
+		}
+	}
+}
+
+func readWants(in *pktline.Scanner) (uploadRequest, error) {
 	var req uploadRequest
 	for in.Scan() {
 		line := strings.TrimSuffix(string(in.Bytes()), "\n")
@@ -159,26 +177,49 @@ func readUpload(in *pktline.Scanner) (uploadRequest, error) {
 				return req, fmt.Errorf("deepen %q: not a depth", rest)
 			}
 			req.depth = n
+		case "filter":
+			switch rest {
+			case "blob:none":
+				req.omit = omitBlobs
+			case "tree:0":
+				req.omit = omitTrees
+			default:
+				return req, fmt.Errorf("filter %q is not supported", rest)
+			}
 		default:
 			return req, fmt.Errorf("%q is not supported", verb)
 		}
 	}
+	return req, readError(in)
+}
+
+// readHaves reads up to the end of a block. more is false at the end of the
+// request.
+func readHaves(in *pktline.Scanner) (haves []plumbing.Hash, more, done bool, err error) {
 	for in.Scan() {
-		req.more = true
+		more = true
 		line := strings.TrimSuffix(string(in.Bytes()), "\n")
-		if id, ok := strings.CutPrefix(line, "have "); ok {
-			req.haves = append(req.haves, plumbing.NewHash(id))
-		} else if line == "done" {
-			req.done = true
+		if line == "" {
 			break
-		} else if line != "" {
-			return req, fmt.Errorf("%q is not supported", line)
 		}
+		if line == "done" {
+			done = true
+			break
+		}
+		id, ok := strings.CutPrefix(line, "have ")
+		if !ok {
+			return nil, false, false, fmt.Errorf("%q is not supported", line)
+		}
+		haves = append(haves, plumbing.NewHash(id))
 	}
+	return haves, more, done, readError(in)
+}
+
+func readError(in *pktline.Scanner) error {
 	if err := in.Err(); err != nil {
-		return req, fmt.Errorf("read the request: %w", err)
+		return fmt.Errorf("read the request: %w", err)
 	}
-	return req, nil
+	return nil
 }
 
 func setOf(hashes []plumbing.Hash) map[plumbing.Hash]bool {

@@ -1,0 +1,73 @@
+package git
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/storage/memory"
+)
+
+// Ancestry is how one commit relates to an earlier one.
+type Ancestry uint8
+
+const (
+	// Unrelated: the history of the commit doesn't hold the other one.
+	Unrelated Ancestry = iota
+	// Descends: it does.
+	Descends
+	// TooFar: there is more history between them than is looked at.
+	TooFar
+)
+
+// ancestryDepth is how many commits deep a history is looked at: years of commits,
+// and with a filter about three megabytes.
+const ancestryDepth = 10_000
+
+// Continues reports whether the commit was made right on top of another, which
+// saves the question to Remote.Ancestry.
+func (c *Commit) Continues(hash string) bool {
+	return c.Revision.Hash == hash || slices.Contains(c.parents, plumbing.NewHash(hash))
+}
+
+// Ancestry says whether the commit head descends from base. It costs two requests,
+// and what lies between the two commits: their messages alone if the server can
+// leave the rest out.
+func (r Remote) Ancestry(ctx context.Context, head, base string) (Ancestry, error) {
+	if head == base {
+		return Descends, nil
+	}
+	conv, err := r.openRead(ctx)
+	if err != nil {
+		return Unrelated, r.fail(ctx, "compare", err)
+	}
+	defer conv.close()
+	from, to := plumbing.NewHash(base), plumbing.NewHash(head)
+	store := memory.NewStorage()
+	said, err := conv.ask(ctx, store, request{
+		wants: []plumbing.Hash{to}, haves: []plumbing.Hash{from}, depth: ancestryDepth, filter: withoutTrees,
+	})
+	if errors.Is(err, errLimit) {
+		return TooFar, nil
+	}
+	if err != nil {
+		return Unrelated, r.fail(ctx, "compare", err)
+	}
+	// The server says what base lacks. If base is on the way, one of these commits
+	// was made on top of it; if head lies before base, there is none at all.
+	for _, obj := range store.Commits {
+		c, err := object.DecodeCommit(store, obj)
+		if err != nil {
+			return Unrelated, r.fail(ctx, "compare", err)
+		}
+		if slices.Contains(c.ParentHashes, from) {
+			return Descends, nil
+		}
+	}
+	if len(said.cut) > 0 && slices.Contains(said.known, from) {
+		return TooFar, nil
+	}
+	return Unrelated, nil
+}
