@@ -57,6 +57,7 @@ type controllerOptions struct {
 	metricsAddress string
 	healthAddress  string
 	secureAddress  string
+	webhookAddress string
 	leaderElection bool
 	leaseNamespace string
 	leaseDuration  time.Duration
@@ -120,6 +121,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`host:port` of the metrics server, 0 for none [METRICS_BIND_ADDRESS]")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:8081", "`host:port` of the health probes, 0 for none [HEALTH_PROBE_BIND_ADDRESS]")
 	f.StringVar(&o.secureAddress, "secure-bind-address", "127.0.0.1:8443", "`host:port` where 'coppice explain' asks for decisions, and metrics are served over TLS, to users whom the API server lets get /decisions and /metrics; 0 for none [SECURE_BIND_ADDRESS]")
+	f.StringVar(&o.webhookAddress, "webhook-bind-address", "0", "`host:port` where forges tell of pushes, at /hooks/NAMESPACE/NODESOURCE, 0 for none [WEBHOOK_BIND_ADDRESS]")
 	f.BoolVar(&o.leaderElection, "leader-elect", true, "wait until no other replica leads [LEADER_ELECT]")
 	f.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "namespace of the Lease; in a pod its own [LEADER_ELECTION_NAMESPACE]")
 	f.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 15*time.Second, "how long after the leader's death another may lead [LEADER_ELECTION_LEASE_DURATION]")
@@ -204,8 +206,12 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.webhookAddress == "0" {
+		o.webhookAddress = ""
+	}
 	return reconcile.Run(ctx, reconcile.Options{
-		Kube: kube, Cloud: cloud, Source: source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate}, Batch: o.batch,
+		Kube: kube, Cloud: cloud, Batch: o.batch,
+		Source: source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate, WebhookAddress: o.webhookAddress},
 		Limits: limits, Preferences: preferences, MinValues: minValues, Timeouts: o.timeouts, Gates: gates,
 		Interruptions: o.queue != "", Interruption: interrupt.Options{Rebalance: o.rebalance},
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,

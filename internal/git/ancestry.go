@@ -26,10 +26,14 @@ const (
 // and with a filter about three megabytes.
 const ancestryDepth = 10_000
 
-// Continues reports whether the commit was made right on top of another, which
-// saves the question to Remote.Ancestry.
-func (c *Commit) Continues(hash string) bool {
-	return c.Revision.Hash == hash || slices.Contains(c.parents, plumbing.NewHash(hash))
+// Parents returns the hashes of the commits that this one was made from. A commit
+// made right on top of another needs no question to Remote.Ancestry.
+func (c *Commit) Parents() []string {
+	var out []string
+	for _, h := range c.parents {
+		out = append(out, h.String())
+	}
+	return out
 }
 
 // Ancestry says whether the commit head descends from base. It costs two requests,

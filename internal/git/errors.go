@@ -37,6 +37,10 @@ var (
 	ErrHostKey = errors.New("the SSH server's host key is not one of known_hosts; somebody may be standing in for it. If it was changed on purpose, replace known_hosts in the Secret")
 	// ErrSignature: nobody who is trusted signed the commit or the tag.
 	ErrSignature = errors.New("the signature is not accepted")
+	// ErrDigest: the artifact is not what was announced.
+	ErrDigest = errors.New("the artifact does not have the digest that was announced; nothing of it is used")
+	// ErrApp: GitHub doesn't give this app a token.
+	ErrApp = errors.New("GitHub gives this app no token")
 	// ErrKeyring: there is nothing to check signatures with.
 	ErrKeyring = errors.New("the keys to verify with can't be used")
 	// ErrAuth: the server wants other credentials.
@@ -92,7 +96,7 @@ func (e *Error) Unwrap() error { return e.Kind }
 func (e *Error) Permanent() bool {
 	switch e.Kind {
 	case ErrURL, ErrCA, ErrTooLarge, ErrTree, ErrClientCert, ErrPlain, ErrRedirect,
-		ErrIdentity, ErrKnownHosts, ErrHostKey, ErrSignature, ErrKeyring:
+		ErrIdentity, ErrKnownHosts, ErrHostKey, ErrSignature, ErrKeyring, ErrApp:
 		return true
 	}
 	return false

@@ -147,7 +147,8 @@ func (r Ref) target() (name, short string) {
 type Revision struct {
 	// Ref is the branch's or tag's short name, a full ref name, or "".
 	Ref string
-	// Hash is the commit's, 40 hexadecimal digits.
+	// Hash is the commit's, 40 hexadecimal digits. (An OCI artifact's revision is the
+	// SHA-256 of its manifest, 64 digits; nothing is fetched by such a one.)
 	Hash string
 	// Tag is the hash of the annotated tag that led to the commit, "" if none did.
 	// It is no part of the revision's text.
@@ -156,39 +157,43 @@ type Revision struct {
 
 // String returns Flux's form: main@sha1:<hash>, or sha1:<hash> without a ref.
 func (r Revision) String() string {
-	if r.Ref == "" {
-		return "sha1:" + r.Hash
+	text := "sha1:" + r.Hash
+	if len(r.Hash) == 64 {
+		text = "sha256:" + r.Hash
 	}
-	return r.Ref + "@sha1:" + r.Hash
+	if r.Ref == "" {
+		return text
+	}
+	return r.Ref + "@" + text
 }
 
 // Short returns the ref and the first twelve digits, for people.
 func (r Revision) Short() string {
-	hash := r.Hash
-	if len(hash) > 12 {
-		hash = hash[:12]
-	}
-	return Revision{Ref: r.Ref, Hash: hash}.String()
+	text := r.String()
+	return text[:len(text)-max(len(r.Hash)-12, 0)]
 }
 
 // ParseRevision reads what Revision.String returned.
 func ParseRevision(s string) (Revision, error) {
-	i := strings.LastIndex(s, "sha1:")
-	if i < 0 || !isHash(s[i+len("sha1:"):]) {
-		return Revision{}, fmt.Errorf("%q is no revision", s)
+	i := strings.LastIndex(s, ":")
+	name, hash := s[:max(i, 0)], s[i+1:]
+	ref, algorithm := "", name
+	if at := strings.LastIndex(name, "@"); at >= 0 {
+		ref, algorithm = name[:at], name[at+1:]
+		if ref == "" {
+			return Revision{}, fmt.Errorf("%q is no revision", s)
+		}
 	}
-	ref, hash := s[:i], s[i+len("sha1:"):]
-	if ref == "" {
-		return Revision{Hash: hash}, nil
+	if algorithm == "sha1" && isHash(hash) || algorithm == "sha256" && isHex(hash, 64) {
+		return Revision{Ref: ref, Hash: hash}, nil
 	}
-	if !strings.HasSuffix(ref, "@") || ref == "@" {
-		return Revision{}, fmt.Errorf("%q is no revision", s)
-	}
-	return Revision{Ref: strings.TrimSuffix(ref, "@"), Hash: hash}, nil
+	return Revision{}, fmt.Errorf("%q is no revision", s)
 }
 
-func isHash(s string) bool {
-	return len(s) == 40 && strings.Trim(s, "0123456789abcdef") == ""
+func isHash(s string) bool { return isHex(s, 40) }
+
+func isHex(s string, digits int) bool {
+	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // Identity is who wrote a commit.

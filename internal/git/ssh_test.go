@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/coppice-dev/coppice/internal/testkit/gitserver"
 )
@@ -220,16 +221,16 @@ func TestKnownHosts(t *testing.T) {
 		why, hosts, host, port string
 		want                   bool
 	}{
-		"plain":       {"a name is itself", "git.example.com", "git.example.com", "22", true},
-		"case":        {"names have no case", "Git.Example.com", "git.example.COM", "22", true},
-		"port":        {"another port is another server", "git.example.com", "git.example.com", "2222", false},
-		"with port":   {"a port stands behind brackets", "[git.example.com]:2222", "git.example.com", "2222", true},
-		"list":        {"one of several names", "a.example.com,git.example.com", "git.example.com", "22", true},
-		"wildcard":    {"a star stands for anything", "*.example.com", "git.example.com", "22", true},
-		"negated":     {"a negation beats what stands beside it", "*.example.com,!git.example.com", "git.example.com", "22", false},
-		"part":        {"a name isn't its own beginning", "git.example.com", "git.example.community", "22", false},
-		"hashed":      {"ssh-keygen -H hides names (salt and hash of git.example.com)", "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg=", "other.example.com", "22", false},
-		"hashed host": {"the same, of OpenSSH's own example host", "|1|F1E1KeoE/eEWhi10WpGv4OdiO6Y=|3988QV0VE8wmZL7suNrYQLITLCg=", "192.168.1.61", "22", true},
+		"plain":        {"a name is itself", "git.example.com", "git.example.com", "22", true},
+		"case":         {"names have no case", "Git.Example.com", "git.example.COM", "22", true},
+		"port":         {"another port is another server", "git.example.com", "git.example.com", "2222", false},
+		"with port":    {"a port stands behind brackets", "[git.example.com]:2222", "git.example.com", "2222", true},
+		"list":         {"one of several names", "a.example.com,git.example.com", "git.example.com", "22", true},
+		"wildcard":     {"a star stands for anything", "*.example.com", "git.example.com", "22", true},
+		"negated":      {"a negation beats what stands beside it", "*.example.com,!git.example.com", "git.example.com", "22", false},
+		"part":         {"a name isn't its own beginning", "git.example.com", "git.example.community", "22", false},
+		"hashed":       {"ssh-keygen -H hides names", knownhosts.HashHostname("git.example.com"), "git.example.com", "22", true},
+		"hashed other": {"of another name", knownhosts.HashHostname("other.example.com"), "git.example.com", "22", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			known, err := parseKnownHosts("# comment\n" + tc.hosts + " " + line)

@@ -76,8 +76,9 @@ func refusedText(refused []string) string {
 	return text + "; replace them by plain files, or point the source at a folder without them"
 }
 
-// treeFS is an index over the blobs of a tree.
+// treeFS is an index over the files of a tree.
 type treeFS struct {
+	// store holds the content of the nodes that have none of their own.
 	store *memory.Storage
 	nodes map[string]*node
 }
@@ -86,6 +87,7 @@ type treeFS struct {
 type node struct {
 	name     string
 	hash     plumbing.Hash
+	data     []byte
 	size     int64
 	folder   bool
 	exec     bool
@@ -99,6 +101,12 @@ func (n *node) ModTime() time.Time         { return time.Time{} }
 func (n *node) Sys() any                   { return nil }
 func (n *node) Type() fs.FileMode          { return n.Mode().Type() }
 func (n *node) Info() (fs.FileInfo, error) { return n, nil }
+
+// sort brings a folder's entries in the order of fs.ReadDir. (Git sorts folders as
+// if their names ended in a slash.)
+func (n *node) sort() {
+	slices.SortFunc(n.children, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+}
 
 func (n *node) Mode() fs.FileMode {
 	switch {
@@ -164,8 +172,7 @@ func (ix *indexer) folder(tree *object.Tree, at string, depth int) error {
 		ix.fs.nodes[full] = n
 		dir.children = append(dir.children, n)
 	}
-	// Git sorts folders as if their names ended in a slash; fs.ReadDir doesn't.
-	slices.SortFunc(dir.children, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	dir.sort()
 	return nil
 }
 
@@ -244,6 +251,9 @@ func (t *treeFS) Stat(name string) (fs.FileInfo, error) {
 }
 
 func (t *treeFS) read(n *node) ([]byte, error) {
+	if t.store == nil {
+		return slices.Clone(n.data), nil
+	}
 	obj, err := t.store.EncodedObject(plumbing.BlobObject, n.hash)
 	if err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 	if err := p.connect(ctx); err != nil {
 		return evaluated{}, err
 	}
-	e, err := p.fetch(ctx, rev)
+	e, err := p.fetch(ctx, rev, false)
 	if err != nil {
 		return evaluated{}, err
 	}

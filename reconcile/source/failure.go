@@ -20,6 +20,10 @@ const (
 	reasonAuth          = "AuthenticationFailed"
 	reasonSecret        = "SecretNotUsable"
 	reasonRepository    = "RepositoryNotUsable"
+	reasonVerification  = "VerificationFailed"
+	reasonVerified      = "Verified"
+	reasonRewritten     = "HistoryRewritten"
+	reasonArtifact      = "ArtifactNotReady"
 	reasonEvaluation    = "EvaluationFailed"
 	reasonContested     = "ContestedObject"
 	reasonPruneGuard    = "PruneGuard"
@@ -92,10 +96,15 @@ func classified(err error, reason string) *failure {
 func gitFailure(err error) error {
 	var e *git.Error
 	switch {
-	case errors.Is(err, git.ErrAuth):
+	case errors.Is(err, git.ErrSignature):
+		return terminally(reasonVerification, err)
+	case errors.Is(err, git.ErrAuth), errors.Is(err, git.ErrHostKey), errors.Is(err, git.ErrApp):
 		return terminally(reasonAuth, err)
 	case errors.Is(err, git.ErrNotFound), errors.Is(err, git.ErrRef):
 		return terminally(reasonRepository, err)
+	case errors.Is(err, git.ErrIdentity), errors.Is(err, git.ErrKnownHosts), errors.Is(err, git.ErrKeyring),
+		errors.Is(err, git.ErrCA), errors.Is(err, git.ErrClientCert):
+		return terminally(reasonSecret, err)
 	case errors.As(err, &e) && e.Permanent():
 		return terminally(reasonRepository, err)
 	}

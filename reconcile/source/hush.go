@@ -10,16 +10,19 @@ import (
 	"strings"
 )
 
-// hush takes out of everything that leaves the pass what user data holds: a
-// script that runs on every node, into which people put tokens. Findings and the
-// API server's messages repeat values that they don't like. Credentials never
-// get this far; package git keeps them to itself.
+// hush takes out of everything that leaves the pass what Secrets hold, and user
+// data: a script that runs on every node, into which people put tokens. Findings
+// and the API server's messages repeat values that they don't like. Package git
+// keeps credentials to itself; what it or a server lets slip ends here.
 func (p *pass) hush() {
 	secrets := p.memory.head.secrets()
 	for _, s := range p.memory.applied.secrets() {
 		if !slices.Contains(secrets, s) {
 			secrets = append(secrets, s)
 		}
+	}
+	for _, s := range p.secrets {
+		secrets = append(secrets, s, strings.Join(strings.Fields(s), " "))
 	}
 	for _, part := range []*error{&p.result.change, &p.result.drift, &p.result.report} {
 		if *part == nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/git"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/plan"
 	"github.com/coppice-dev/coppice/render"
@@ -19,7 +20,10 @@ import (
 // evaluated is what a commit says.
 type evaluated struct {
 	// key names the commit, the folder and the cluster; "" for nothing.
-	key      string
+	key string
+	// content identifies what else it hangs on, as attempt's does.
+	content  string
+	from     origin
 	cluster  string
 	objects  []declared
 	findings diag.List
@@ -101,6 +105,9 @@ type memory struct {
 	reported string
 	// pushed and corrected are when those things last happened.
 	pushed, corrected time.Time
+	// asked is the last question about the history, ancestry its answer.
+	asked    lineage
+	ancestry git.Ancestry
 	// announced are the events that were written, by name.
 	announced map[string]bool
 }
@@ -110,6 +117,8 @@ type attempt struct {
 	revision   string
 	generation int64
 	request    string
+	// content is an artifact's digest, or identifies how the commit was verified.
+	content string
 }
 
 // memories holds a memory for each source.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -27,6 +25,11 @@ type pass struct {
 	memory    *memory
 
 	remote git.Remote
+	// ring holds the keys to verify with, artifact is what Flux has fetched.
+	ring     git.Keyring
+	artifact git.Artifact
+	// secrets are values that must not leave the process.
+	secrets []string
 	// head is what the ref names, and try that together with what was asked.
 	head git.Revision
 	try  attempt
@@ -75,6 +78,7 @@ func (p *pass) change(ctx context.Context) error {
 		p.connect,
 		p.resolve,
 		p.evaluateHead,
+		p.descend,
 		p.guard,
 		p.preview,
 		p.record,
@@ -101,60 +105,8 @@ var errNothingNew = errors.New("nothing new")
 // something new is asked for, or the last attempt isn't done.
 func (p *pass) due() bool {
 	done := p.memory.done
-	return p.memory.open || !p.clock.Now().Before(p.memory.nextPoll) ||
+	return p.memory.open || p.src.Spec.SourceRef != nil || !p.clock.Now().Before(p.memory.nextPoll) ||
 		done.generation != p.try.generation || done.request != p.try.request
-}
-
-// connect reads the credentials. It sets no condition of its own but
-// SecretNotUsable, through its error.
-func (p *pass) connect(ctx context.Context) error {
-	auth, err := p.auth(ctx, p.src.Spec.SecretRef)
-	if err != nil {
-		return err
-	}
-	p.remote = git.Remote{URL: p.src.Spec.URL, Auth: auth}
-	return nil
-}
-
-// auth reads a Secret of the source's namespace: username and password.
-func (p *pass) auth(ctx context.Context, ref *coppice.SecretReference) (git.Auth, error) {
-	if ref == nil {
-		return git.Auth{}, nil
-	}
-	var secret corev1.Secret
-	key := client.ObjectKey{Namespace: p.src.Namespace, Name: ref.Name}
-	if err := p.reader.Get(ctx, key, &secret); err != nil {
-		if apierrors.IsNotFound(err) {
-			return git.Auth{}, terminally(reasonSecret, fmt.Errorf("there is no Secret %q; create it with the keys username and password", ref.Name))
-		}
-		return git.Auth{}, retrying(reasonSecret, fmt.Errorf("read Secret %q: %w", ref.Name, err))
-	}
-	auth := git.Auth{Username: string(secret.Data["username"]), Password: string(secret.Data["password"])}
-	if auth.Password == "" {
-		return git.Auth{}, terminally(reasonSecret, fmt.Errorf("the Secret %q has no key password; add it, and username beside it", ref.Name))
-	}
-	return auth, nil
-}
-
-// resolve asks where the ref points. It ends the part change if that is what
-// the last attempt was about.
-func (p *pass) resolve(ctx context.Context) error {
-	ctx, cancel := p.timeout(ctx)
-	defer cancel()
-	var ref git.Ref
-	if r := p.src.Spec.Ref; r != nil {
-		ref = git.Ref{Branch: r.Branch, Tag: r.Tag, Name: r.Name, Commit: r.Commit}
-	}
-	head, err := p.remote.Head(ctx, ref)
-	if err != nil {
-		return gitFailure(err)
-	}
-	p.head, p.try.revision = head, head.String()
-	p.memory.nextPoll = p.clock.Now().Add(spread(p.interval(), p.jitter()))
-	if p.try == p.memory.done && !p.reopened {
-		return errNothingNew
-	}
-	return nil
 }
 
 func (p *pass) interval() time.Duration {
@@ -172,7 +124,11 @@ func spread(d time.Duration, jitter float64) time.Duration {
 
 // key names a commit's content as this source reads it.
 func (p *pass) key(rev git.Revision) string {
-	return strings.Join([]string{p.src.Spec.URL, rev.Hash, p.src.Spec.Path, p.src.Spec.Cluster}, "\n")
+	where := p.src.Spec.URL
+	if ref := p.src.Spec.SourceRef; ref != nil {
+		where = ref.Kind + " " + ref.Name
+	}
+	return strings.Join([]string{where, rev.Hash, p.src.Spec.Path, p.src.Spec.Cluster}, "\n")
 }
 
 // evaluateHead makes objects of the commit. A commit with findings is refused as
@@ -184,13 +140,16 @@ func (p *pass) evaluateHead(ctx context.Context) error {
 		// Somebody wants another look at everything.
 		p.memory.objects, p.memory.reported = map[string]seen{}, ""
 	}
-	if key := p.key(p.head); p.memory.head.key != key || asked || p.memory.head.stale(p.clock.Now()) {
-		e, err := p.fetch(ctx, p.head)
+	if key := p.key(p.head); p.memory.head.key != key || p.memory.head.content != p.try.content || asked || p.memory.head.stale(p.clock.Now()) {
+		e, err := p.fetch(ctx, p.head, true)
 		if err != nil {
+			p.verified("", err)
 			return err
 		}
+		e.content = p.try.content
 		p.memory.head = e
 	}
+	p.verified(p.memory.head.from.signer, nil)
 	if findings := p.memory.head.findings; findings.HasErrors() {
 		if !p.memory.head.doubtful() {
 			p.memory.done, p.memory.open = p.try, false
@@ -200,25 +159,22 @@ func (p *pass) evaluateHead(ctx context.Context) error {
 	return nil
 }
 
-// fetch gets a commit and evaluates it.
-func (p *pass) fetch(ctx context.Context, rev git.Revision) (evaluated, error) {
+// fetch gets a commit and evaluates it. With verify, it must be signed as the
+// source wants; what was applied was verified before.
+func (p *pass) fetch(ctx context.Context, rev git.Revision, verify bool) (evaluated, error) {
 	// The evaluation has bounds of its own. Cut short by this one, a tree that never
 	// ends would be tried again and again, and never refused.
 	timed, cancel := p.timeout(ctx)
 	defer cancel()
-	commit, err := p.remote.Fetch(timed, rev)
+	tree, from, err := p.tree(timed, rev, verify)
 	if err != nil {
-		return evaluated{}, gitFailure(err)
-	}
-	tree, err := commit.FS(p.src.Spec.Path)
-	if err != nil {
-		return evaluated{}, gitFailure(err)
+		return evaluated{}, err
 	}
 	bundle, findings, err := p.evaluate(ctx, tree, p.src.Spec.Cluster)
 	if err != nil {
 		return evaluated{}, retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %w", rev.Short(), err))
 	}
-	return evaluated{key: p.key(rev), cluster: bundle.Cluster, objects: declare(bundle), findings: findings.Sorted(), at: p.clock.Now()}, nil
+	return evaluated{key: p.key(rev), from: from, cluster: bundle.Cluster, objects: declare(bundle), findings: findings.Sorted(), at: p.clock.Now()}, nil
 }
 
 // entries returns the inventory as it stands.

@@ -85,13 +85,12 @@ func (p *pass) push(ctx context.Context, back *coppice.WriteBack, w git.Write) (
 	if ref == nil {
 		ref = p.src.Spec.SecretRef
 	}
-	auth, err := p.auth(ctx, ref)
+	remote, err := p.remoteWith(ctx, ref)
 	if err != nil {
 		return git.Pushed{}, err
 	}
 	ctx, cancel := p.timeout(ctx)
 	defer cancel()
-	remote := git.Remote{URL: p.src.Spec.URL, Auth: auth}
 	pushed, err := remote.Push(ctx, w, git.Retry{Jitter: p.jitter})
 	switch {
 	case errors.Is(err, git.ErrRejected):

@@ -159,7 +159,7 @@ func (c *conditions) change(status *coppice.NodeSourceStatus, res result, failur
 // not of the way to it.
 func about(reason string) bool {
 	switch reason {
-	case reasonFetch, reasonAuth, reasonSecret, reasonRepository, reasonEvaluation:
+	case reasonFetch, reasonAuth, reasonSecret, reasonRepository, reasonEvaluation, reasonArtifact:
 		return false
 	}
 	return true

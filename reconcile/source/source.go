@@ -4,7 +4,7 @@
 //
 // One pass over a source reads like this, each line a step of its own:
 //
-//	change    connect → head → evaluate → guard → preview → record → apply → prune
+//	change    connect → resolve → evaluate → descend → guard → preview → record → apply → prune
 //	drift     observe → compare → (correct)
 //	report    write the report to a branch, or take it away
 //	settle    conditions, status and the time of the next pass, in one patch
@@ -60,6 +60,8 @@ type Options struct {
 	// Concurrency is how many sources are worked on at the same time,
 	// DefaultConcurrency if zero.
 	Concurrency int
+	// WebhookAddress is the host:port where forges may tell of a push; "" for none.
+	WebhookAddress string
 }
 
 // DefaultConcurrency lets three slow repositories not hold up a fourth.
@@ -78,6 +80,7 @@ type Reconciler struct {
 	jitter   func() float64
 	cluster  string
 	memories *memories
+	tokens   *tokens
 }
 
 // Setup adds the controller to a manager.
@@ -86,6 +89,11 @@ func Setup(mgr ctrl.Manager, opts Options) error {
 	if err != nil {
 		return err
 	}
+	if opts.WebhookAddress != "" {
+		if err := serveHooks(mgr, opts.WebhookAddress, r.clock); err != nil {
+			return err
+		}
+	}
 	workers := opts.Concurrency
 	if workers == 0 {
 		workers = DefaultConcurrency
@@ -93,7 +101,7 @@ func Setup(mgr ctrl.Manager, opts Options) error {
 	// What a source applied is watched by its metadata alone, which is enough to
 	// see that it changed.
 	applied := handler.EnqueueRequestsFromMapFunc(r.sourcesOf)
-	return ctrl.NewControllerManagedBy(mgr).
+	return r.watchArtifacts(mgr, ctrl.NewControllerManagedBy(mgr)).
 		Named("source").
 		For(&coppice.NodeSource{}, builder.WithPredicates(asked())).
 		WatchesMetadata(&karpenter.NodePool{}, applied, builder.WithPredicates(touched())).
@@ -106,7 +114,7 @@ func newReconciler(c client.Client, reader client.Reader, opts Options) (*Reconc
 	r := &Reconciler{
 		client: c, reader: reader, applier: kube.NewApplier(c),
 		evaluate: opts.Evaluate, clock: opts.Clock, jitter: opts.Jitter,
-		cluster: opts.ClusterName, memories: newMemories(),
+		cluster: opts.ClusterName, memories: newMemories(), tokens: &tokens{},
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}

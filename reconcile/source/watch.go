@@ -16,12 +16,12 @@ import (
 	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
-// asked lets changes of a source through that ask for something: a new spec, or
-// a request to look now. Its own status doesn't.
+// asked lets changes of a source through that ask for something: a new spec, a
+// request to look now, or a commit that is accepted. Its own status doesn't.
 func asked() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-			request(e.ObjectOld) != request(e.ObjectNew)
+			request(e.ObjectOld) != request(e.ObjectNew) || accepted(e.ObjectOld) != accepted(e.ObjectNew)
 	}}
 }
 

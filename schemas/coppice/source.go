@@ -27,14 +27,24 @@ type NodeSource struct {
 
 // NodeSourceSpec is what an operator asks for.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.sourceRef)",message="give either 'url' or 'sourceRef'"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !(has(self.ref) || has(self.secretRef) || has(self.verify) || has(self.webhook))",message="'ref', 'secretRef', 'verify' and 'webhook' belong to the object that 'sourceRef' names"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !has(self.writeBack)",message="'writeBack' needs a repository: give 'url' instead of 'sourceRef'"
 // +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.branch) || self.writeBack.branch != self.ref.branch",message="writeBack.branch must be another branch than the one that is read"
 type NodeSourceSpec struct {
-	// URL of the repository, over HTTP or HTTPS, without credentials in it.
+	// URL of the repository, without credentials in it: http, https, or ssh with the
+	// server's user, as in ssh://git@example.com/fleet.git.
 	//
-	// +required
+	// +optional
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:Pattern=`^https?://[^/@\s]+(/\S*)?$`
-	URL string `json:"url"`
+	// +kubebuilder:validation:Pattern=`^(https?://[^/@\s]+(/\S*)?|ssh://([^/@:\s]+@)?[^/@\s]+/\S+)$`
+	URL string `json:"url,omitempty"`
+	// SourceRef names an object of Flux in the same namespace whose artifact is taken
+	// instead of a repository.
+	//
+	// +optional
+	SourceRef *SourceReference `json:"sourceRef,omitempty"`
 	// Ref says which commit to take. Without it, the repository's default branch is
 	// followed.
 	//
@@ -67,11 +77,28 @@ type NodeSourceSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	Timeout metav1.Duration `json:"timeout,omitzero"`
-	// SecretRef names a Secret in the same namespace with username and password, for
-	// basic authentication when reading.
+	// SecretRef names a Secret in the same namespace with what reading takes, under
+	// Flux's names: username and password, bearerToken, or githubAppID and its kin;
+	// tls.crt, tls.key and ca.crt; identity, password and known_hosts for SSH.
 	//
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
+	// Verify wants commits or tags to be signed. What isn't is not taken.
+	//
+	// +optional
+	Verify *Verification `json:"verify,omitempty"`
+	// HistoryRewrite says what to do about a commit that doesn't descend from the one
+	// that is applied, as after a forced push: wait until the annotation
+	// coppice.dev/accept-rewrite names the commit (hold), or take it and tell (follow).
+	//
+	// +optional
+	// +kubebuilder:default=hold
+	// +kubebuilder:validation:Enum=hold;follow
+	HistoryRewrite HistoryRewrite `json:"historyRewrite,omitempty"`
+	// Webhook lets the forge tell of a push, so that nobody waits for the interval.
+	//
+	// +optional
+	Webhook *Webhook `json:"webhook,omitempty"`
 	// Suspend stops fetching, applying and reporting. What is live stays as it is.
 	//
 	// +optional
@@ -103,10 +130,72 @@ type NodeSourceSpec struct {
 	WriteBack *WriteBack `json:"writeBack,omitempty"`
 }
 
+// SourceReference names an object of Flux whose artifact is taken.
+type SourceReference struct {
+	// Kind of the object.
+	//
+	// +required
+	// +kubebuilder:validation:Enum=GitRepository;OCIRepository
+	Kind string `json:"kind"`
+	// Name of the object.
+	//
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// Verification says whose signatures count, and on what.
+type Verification struct {
+	// Mode says what must be signed: the commit (HEAD), the annotated tag that leads
+	// to it (Tag), or both (TagAndHEAD).
+	//
+	// +optional
+	// +kubebuilder:default=HEAD
+	// +kubebuilder:validation:Enum=HEAD;Tag;TagAndHEAD
+	Mode string `json:"mode,omitempty"`
+	// SecretRef names a Secret in the same namespace with public keys: OpenPGP keys
+	// as NAME.asc, SSH keys as NAME.sshpub or authorized_keys.
+	//
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
+}
+
+// HistoryRewrite says what to do about rewritten history.
+type HistoryRewrite string
+
+// Answers to rewritten history.
+const (
+	// RewriteHold leaves what is live until somebody accepts the commit.
+	RewriteHold HistoryRewrite = "hold"
+	// RewriteFollow takes the commit and warns.
+	RewriteFollow HistoryRewrite = "follow"
+)
+
+// AcceptRewriteAnnotation names, by its full hash, a commit that is taken although
+// it doesn't descend from the one that is applied.
+const AcceptRewriteAnnotation = "coppice.dev/accept-rewrite"
+
+// Webhook says who may tell of a push, and how it proves that it is who it is.
+type Webhook struct {
+	// Type of the sender: github (X-Hub-Signature-256), gitlab (X-Gitlab-Token),
+	// gitea, which Forgejo is too (X-Gitea-Signature), or generic (X-Signature:
+	// sha256=HMAC).
+	//
+	// +required
+	// +kubebuilder:validation:Enum=github;gitlab;gitea;generic
+	Type string `json:"type"`
+	// SecretRef names a Secret in the same namespace with the shared secret under the
+	// key token.
+	//
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
+}
+
 // GitReference says which commit to take. Of several fields, the first in the
-// order commit, name, tag, branch counts.
+// order commit, name, semver, tag, branch counts.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.branch) || has(self.tag) || has(self.name) || has(self.commit)",message="ref needs 'branch', 'tag', 'name' or 'commit'"
+// +kubebuilder:validation:XValidation:rule="has(self.branch) || has(self.tag) || has(self.semver) || has(self.name) || has(self.commit)",message="ref needs 'branch', 'tag', 'semver', 'name' or 'commit'"
 type GitReference struct {
 	// Branch to follow.
 	//
@@ -120,6 +209,13 @@ type GitReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255
 	Tag string `json:"tag,omitempty"`
+	// SemVer is a range of versions, as in ">=1.2.0 <2.0.0": the tag that names the
+	// highest version in it is taken.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	SemVer string `json:"semver,omitempty"`
 	// Name is a full reference name, as in refs/pull/12/head.
 	//
 	// +optional
@@ -179,8 +275,8 @@ type WriteBack struct {
 	// +optional
 	// +kubebuilder:default={name: "Coppice", email: "coppice@localhost"}
 	Author CommitAuthor `json:"author,omitzero"`
-	// SecretRef names a Secret in the same namespace with username and password, for
-	// basic authentication when pushing. Without it, spec.secretRef is used.
+	// SecretRef names a Secret in the same namespace, as spec.secretRef does, with
+	// what pushing takes. Without it, spec.secretRef is used.
 	//
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`

@@ -54,6 +54,9 @@ type NodeSourceStatus struct {
 const (
 	// ConditionDrifted is true while the cluster differs from what was applied.
 	ConditionDrifted = "Drifted"
+	// ConditionVerified tells whether the last attempted commit is signed as
+	// spec.verify wants it; it is left out without spec.verify.
+	ConditionVerified = "SourceVerified"
 )
 
 // RequestedAtAnnotation asks for a reconciliation now, each time its value
