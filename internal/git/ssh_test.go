@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/testkit/gitserver"
 )
 
-// sshKey makes a key pair and returns it with the private key's file.
-func sshKey(t *testing.T, passphrase string) (ssh.Signer, string) {
+// sshPair makes a key pair and returns it with the private key's file.
+func sshPair(t *testing.T, passphrase string) (ssh.Signer, string) {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -64,9 +64,9 @@ func newSSHServer(t *testing.T) *sshServer {
 		t.Fatal(err)
 	}
 	s := &sshServer{addr: ln.Addr().String()}
-	s.host, _ = sshKey(t, "")
+	s.host, _ = sshPair(t, "")
 	var client ssh.Signer
-	client, s.key = sshKey(t, "")
+	client, s.key = sshPair(t, "")
 	t.Cleanup(srv.ServeSSH(ln, gitserver.SSHConfig{HostKeys: []ssh.Signer{s.host}, Authorized: []ssh.PublicKey{client.PublicKey()}}))
 	s.remote = Remote{URL: "ssh://git@" + s.addr + "/fleet.git", Auth: Auth{Identity: s.key, KnownHosts: s.known(s.host)}}
 	return s
@@ -131,8 +131,8 @@ func TestSSH(t *testing.T) {
 func TestSSHRefusals(t *testing.T) {
 	s := newSSHServer(t)
 	put(t, s.remote, map[string]string{"a": "a"})
-	other, otherKey := sshKey(t, "")
-	_, locked := sshKey(t, "open sesame")
+	other, otherKey := sshPair(t, "")
+	_, locked := sshPair(t, "open sesame")
 	host, port, _ := net.SplitHostPort(s.addr)
 	for name, tc := range map[string]struct {
 		why  string
@@ -215,7 +215,7 @@ func TestSSHSilence(t *testing.T) {
 }
 
 func TestKnownHosts(t *testing.T) {
-	key, _ := sshKey(t, "")
+	key, _ := sshPair(t, "")
 	line := string(ssh.MarshalAuthorizedKey(key.PublicKey()))
 	for name, tc := range map[string]struct {
 		why, hosts, host, port string

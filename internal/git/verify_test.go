@@ -22,8 +22,8 @@ import (
 // born is when the keys of these tests are made.
 var born = time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)
 
-// pgpKey makes a key that lasts so many seconds (0 for ever) and its public part.
-func pgpKey(t *testing.T, name string, seconds uint32) (*openpgp.Entity, []byte) {
+// pgpPair makes a key that lasts so many seconds (0 for ever) and its public part.
+func pgpPair(t *testing.T, name string, seconds uint32) (*openpgp.Entity, []byte) {
 	t.Helper()
 	e, err := openpgp.NewEntity(name, "", name+"@example.com", &packet.Config{
 		Algorithm: packet.PubKeyAlgoEdDSA, KeyLifetimeSecs: seconds, Time: func() time.Time { return born },
@@ -97,11 +97,11 @@ func (s *server) signedTag(name, inside, commit string, sign func([]byte) string
 
 func TestVerify(t *testing.T) {
 	s := newServer(t)
-	ada, adaPub := pgpKey(t, "ada", 0)
-	eve, _ := pgpKey(t, "eve", 0)
-	old, oldPub := pgpKey(t, "old", 3600)
-	sshAda, _ := sshKey(t, "")
-	sshEve, _ := sshKey(t, "")
+	ada, adaPub := pgpPair(t, "ada", 0)
+	eve, _ := pgpPair(t, "eve", 0)
+	old, oldPub := pgpPair(t, "old", 3600)
+	sshAda, _ := sshPair(t, "")
+	sshEve, _ := sshPair(t, "")
 	keys := map[string][]byte{
 		"ada.asc": adaPub, "old.asc": oldPub, "ada.sshpub": ssh.MarshalAuthorizedKey(sshAda.PublicKey()), "other": []byte("anything"),
 	}
@@ -183,7 +183,7 @@ func TestVerify(t *testing.T) {
 }
 
 func TestKeyring(t *testing.T) {
-	_, pub := pgpKey(t, "ada", 0)
+	_, pub := pgpPair(t, "ada", 0)
 	for name, files := range map[string]map[string][]byte{
 		"nothing":     {},
 		"other names": {"key": pub},
@@ -194,7 +194,7 @@ func TestKeyring(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	key, _ := sshKey(t, "")
+	key, _ := sshPair(t, "")
 	line := ssh.MarshalAuthorizedKey(key.PublicKey())
 	ring, err := ParseKeyring(map[string][]byte{"authorized_keys": append(append([]byte("# team\n"), line...), line...)})
 	if err != nil || len(ring.ssh) != 2 {
@@ -208,7 +208,7 @@ func TestVerifyGitsOwn(t *testing.T) {
 	if _, err := exec.LookPath("ssh-keygen"); err != nil {
 		t.Skip("ssh-keygen is not installed")
 	}
-	key, private := sshKey(t, "")
+	key, private := sshPair(t, "")
 	file := filepath.Join(s.root, "id")
 	if err := os.WriteFile(file, []byte(private), 0o600); err != nil {
 		t.Fatal(err)

@@ -43,6 +43,16 @@ func TestSource(t *testing.T) {
 		"reportfailure": testReportFailure,
 		"suspend":       testSuspend,
 		"crash":         testCrash,
+		"refs":          testRefs,
+		"rewritten":     testRewritten,
+		"ssh":           testSSH,
+		"verify":        testVerify,
+		"faults":        testFaults,
+		"artifact":      testArtifact,
+		"webhook":       testWebhook,
+		"app":           testApp,
+		"certificates":  testCertificates,
+		"secrets":       testSecrets,
 	} {
 		t.Run(name, func(t *testing.T) { run(t, w) })
 	}

@@ -1,0 +1,160 @@
+package source
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coppice-dev/coppice/schemas/coppice"
+)
+
+// testWebhook: a push is applied at once when the forge tells of it, and nobody
+// else can tell.
+func testWebhook(t *testing.T, w *world) {
+	const token = "webhook-s3cret"
+	p := w.place(t, "webhook", func(s *coppice.NodeSource) {
+		s.Spec.Webhook = &coppice.Webhook{Type: "github", SecretRef: coppice.SecretReference{Name: "hook"}}
+	})
+	p.data("hook", map[string]string{"token": token})
+	p.commit(p.tree(map[string]int{"a": 1}))
+	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+	r := newReceiver(w.kube, w.kube, p.clock)
+	srv := httptest.NewServer(r)
+	defer srv.Close()
+	sum := func(key, body string) string {
+		mac := hmac.New(sha256.New, []byte(key))
+		_, _ = mac.Write([]byte(body))
+		return hex.EncodeToString(mac.Sum(nil))
+	}
+	send := func(path, body string, head map[string]string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range head {
+			req.Header.Set(k, v)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		return res.StatusCode, string(text)
+	}
+	asked := func() string { return request(p.source()) }
+	const path = "/hooks/webhook/fleet"
+	body := `{"ref":"refs/heads/main","after":"1"}`
+	good := map[string]string{"X-Hub-Signature-256": "sha256=" + sum(token, body), "X-GitHub-Event": "push"}
+
+	for name, tc := range map[string]struct {
+		why, path, body string
+		head            map[string]string
+		want            int
+	}{
+		"unsigned":        {"anybody can post", path, body, nil, 401},
+		"forged":          {"the secret is another", path, body, map[string]string{"X-Hub-Signature-256": "sha256=" + sum("guess", body)}, 401},
+		"changed":         {"the signature is another body's", path, body + " ", good, 401},
+		"another type":    {"only the type that is asked for counts", path, body, map[string]string{"X-Gitlab-Token": token, "X-Signature": "sha256=" + sum(token, body), "X-Gitea-Signature": sum(token, body)}, 401},
+		"no such source":  {"nobody learns what there is", "/hooks/webhook/other", body, good, 401},
+		"other namespace": {"the secret is another namespace's", "/hooks/default/fleet", body, good, 401},
+		"no source":       {"the path says which source", "/hooks/webhook", body, good, 404},
+		"deep path":       {"the path says nothing else", path + "/x", body, good, 404},
+		"too large":       {"a body is bounded", path, strings.Repeat("x", hookBytes+1), good, 413},
+		"ping":            {"a ping is no push", path, body, map[string]string{"X-Hub-Signature-256": good["X-Hub-Signature-256"], "X-GitHub-Event": "ping"}, 202},
+	} {
+		if code, text := send(tc.path, tc.body, tc.head); code != tc.want || strings.Contains(text, token) {
+			t.Errorf("%s: %s: %d %s, want %d", name, tc.why, code, text, tc.want)
+		}
+	}
+	if res, err := http.Get(srv.URL + path); err != nil || res.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET: %v, %v", res, err)
+	}
+	if asked() != "" {
+		t.Fatal("a delivery that isn't accepted asked for a pass")
+	}
+
+	p.commit(p.tree(map[string]int{"a": 2}))
+	if code, text := send(path, body, good); code != http.StatusAccepted || !strings.Contains(text, "1 pass") {
+		t.Fatalf("%d %s", code, text)
+	}
+	value := asked()
+	if value == "" {
+		t.Fatal("no pass was asked for")
+	}
+	// No interval has passed: it is the annotation that makes the pass due.
+	if _, err := p.r.Reconcile(quiet(t), reconcileRequest(p)); err != nil {
+		t.Fatal(err)
+	}
+	src := p.source()
+	if src.Status.LastHandledReconcileAt != value || p.cpu("a") != "2" {
+		t.Errorf("handled %q of %q, a has %s", src.Status.LastHandledReconcileAt, value, p.cpu("a"))
+	}
+
+	p.clock.Step(replayWindow / 2)
+	if code, _ := send(path, body, good); code != http.StatusAccepted || asked() != value {
+		t.Errorf("a replay is answered by %d and asks for a pass: %s", code, asked())
+	}
+	next := `{"ref":"refs/heads/main","after":"2"}`
+	if code, _ := send(path, next, map[string]string{"X-Hub-Signature-256": "sha256=" + sum(token, next)}); code != http.StatusAccepted || asked() == value {
+		t.Errorf("the next push is answered by %d and asks for none", code)
+	}
+
+	for kind, head := range map[string]map[string]string{
+		"gitlab":  {"X-Gitlab-Token": token},
+		"gitea":   {"X-Gitea-Signature": sum(token, body)},
+		"generic": {"X-Signature": "sha256=" + sum(token, body)},
+	} {
+		p.spec(func(s *coppice.NodeSource) { s.Spec.Webhook.Type = kind })
+		p.clock.Step(2 * replayWindow)
+		before := asked()
+		if code, _ := send(path, body, map[string]string{"X-Gitlab-Token": token[:5], "X-Gitea-Signature": sum("x", body), "X-Signature": sum(token, body)}); code != http.StatusUnauthorized {
+			t.Errorf("%s: a forgery is answered by %d", kind, code)
+		}
+		if code, _ := send(path, body, head); code != http.StatusAccepted || asked() == before {
+			t.Errorf("%s: a delivery is answered by %d", kind, code)
+		}
+	}
+	p.data("hook", map[string]string{"token": ""})
+	if code, _ := send(path, body, map[string]string{"X-Signature": "sha256=" + sum("", body), "X-Gitlab-Token": "", "X-Gitea-Signature": sum("", body)}); code != http.StatusUnauthorized {
+		t.Errorf("an empty secret is one: %d", code)
+	}
+}
+
+// TestReplayMemory holds the receiver's memory at its bound.
+func TestReplayMemory(t *testing.T) {
+	p := newReceiver(nil, nil, nil)
+	now := metav1.Now().Time
+	for i := range 3 * replayMax {
+		id := sha256.Sum256([]byte{byte(i), byte(i >> 8), byte(i >> 16)})
+		if p.replayed(id, now) {
+			t.Fatal("a new delivery is a replay")
+		}
+		if !p.replayed(id, now.Add(replayWindow-1)) || len(p.seen) > replayMax {
+			t.Fatalf("%d deliveries are remembered", len(p.seen))
+		}
+	}
+}
+
+func TestSameRepository(t *testing.T) {
+	for a, b := range map[string]string{
+		"https://github.com/org/fleet":         "ssh://git@github.com/org/fleet.git",
+		"https://GitHub.com/org/fleet.git/":    "https://github.com/org/fleet",
+		"https://git.example.com:8443/x/y.git": "ssh://git@git.example.com:2222/x/y",
+	} {
+		if sameRepository(a) != sameRepository(b) {
+			t.Errorf("%s and %s are one repository", a, b)
+		}
+	}
+	if sameRepository("https://a/x") == sameRepository("https://b/x") || sameRepository("https://a/x") == sameRepository("https://a/y") {
+		t.Error("different repositories are one")
+	}
+}
