@@ -113,9 +113,13 @@ func (r Remote) fail(ctx context.Context, op string, cause error) error {
 	if err := ctx.Err(); err != nil {
 		kind = err
 	}
-	detail := r.redact(explain(cause))
+	detail := explain(cause)
+	if kind != nil {
+		detail = strings.TrimPrefix(strings.TrimPrefix(detail, kind.Error()), ": ")
+	}
+	detail = r.redact(detail)
 	switch kind {
-	case context.DeadlineExceeded, context.Canceled, ErrAuth, ErrNotFound, ErrClientCert, ErrPlain, ErrRedirect:
+	case context.DeadlineExceeded, context.Canceled, ErrAuth, ErrNotFound:
 		// The cause repeats the kind, or is a page meant for a browser.
 		detail = ""
 	}
@@ -169,7 +173,7 @@ func classify(cause error) error {
 	case errors.Is(cause, errLimit):
 		return ErrTooLarge
 	}
-	for _, kind := range []error{ErrClientCert, ErrPlain, ErrRedirect, ErrHostKey, ErrAuth, ErrNotFound} {
+	for _, kind := range []error{ErrRedirect, ErrAuth, ErrNotFound} {
 		if errors.Is(cause, kind) {
 			return kind
 		}

@@ -123,6 +123,12 @@ func (g *graph) objects(common []plumbing.Hash) ([]plumbing.Hash, error) {
 			add(h)
 			continue
 		}
+		if _, err := g.store.EncodedObject(plumbing.TreeObject, h); err == nil {
+			if err := g.tree(h, sent, add); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		commits = append(commits, h)
 	}
 	todo, err := g.unwrap(commits, sent, add)
