@@ -113,7 +113,7 @@ func testArtifact(t *testing.T, w *world) {
 	defer files.Close()
 	p := w.place(t, "artifact", func(s *coppice.NodeSource) {
 		s.Spec.URL, s.Spec.SecretRef, s.Spec.WriteBack = "", nil, nil
-		s.Spec.SourceRef = &coppice.SourceReference{Kind: "GitRepository", Name: "fleet"}
+		s.Spec.SourceRef = &coppice.ArtifactReference{Kind: "GitRepository", Name: "fleet"}
 		s.Spec.Path = "deploy"
 	})
 	if c := want(t, p.pass(), conditionReady, metav1.ConditionFalse, reasonNoKind); !strings.Contains(c.Message, "source-controller") {
