@@ -105,7 +105,7 @@ func TestSSHAndPartialClone(t *testing.T) {
 	if out := run(filepath.Join(home, "without files"), "rev-list", "--objects", "--missing=print", "HEAD"); strings.Count(out, "?") != 2 {
 		t.Errorf("a clone without files lacks those of two commits:\n%s", out)
 	}
-	run(filepath.Join(home, "shallow"), "fetch", "-q", "--deepen=1")
+	run(filepath.Join(home, "shallow"), "fetch", "-q", "--depth=2")
 	if n := run(filepath.Join(home, "shallow"), "rev-list", "--count", "HEAD"); n != "2" {
 		t.Errorf("%s commits after deepening", n)
 	}
