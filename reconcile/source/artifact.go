@@ -62,6 +62,9 @@ func (p *pass) resolveArtifact(ctx context.Context) error {
 	if !ok {
 		return waiting(reasonArtifact, artifactDelay, fmt.Errorf("%s %q has no artifact yet; see its conditions", ref.Kind, ref.Name))
 	}
+	if found.digest == "" {
+		return terminally(reasonRepository, fmt.Errorf("the artifact of %s %q has no digest, so that nobody can tell whether it is the one that is meant", ref.Kind, ref.Name))
+	}
 	rev, err := git.ParseRevision(found.revision)
 	if err != nil {
 		return terminally(reasonRepository, fmt.Errorf("the artifact of %s %q: %w", ref.Kind, ref.Name, err))

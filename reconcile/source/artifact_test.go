@@ -168,13 +168,16 @@ func testArtifact(t *testing.T, w *world) {
 		{"a link", map[string]string{"deploy/x.cue@": "/etc/passwd"}, "", reasonRepository, `"deploy/x.cue" (link)`},
 		{"a path that leads out", map[string]string{"deploy/../../etc/x": "x"}, "", reasonRepository, "malformed name"},
 		{"an absolute path", map[string]string{"/etc/x": "x"}, "", reasonRepository, "malformed name"},
-		{"no digest", nil, "none", reasonRepository, "digest"},
+		{"no digest", nil, "none", reasonRepository, "no digest"},
 		{"too much of it", map[string]string{"deploy/zero": strings.Repeat("\x00", 65<<20)}, "", reasonRepository, "too large"},
 	} {
 		served = pack(2, tc.more)
 		sum := tc.digest
-		if sum == "" {
+		switch sum {
+		case "":
 			sum = digest(served)
+		case "none":
+			sum = ""
 		}
 		announce(obj, rev(10+i), sum)
 		c := want(t, p.pass(), conditionStalled, metav1.ConditionTrue, tc.reason)
