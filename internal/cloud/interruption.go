@@ -18,6 +18,8 @@ const (
 	InstanceTerminated InterruptionKind = "instance_terminated"
 	// ReservationInterrupted: the owner of an interruptible reservation takes it back.
 	ReservationInterrupted InterruptionKind = "capacity_reservation_interrupted"
+	// StatusCheckFailed: EC2's checks of the instance or its host have failed for minutes.
+	StatusCheckFailed InterruptionKind = "instance_status_failed"
 	// NoInterruption: a message that is about something else.
 	NoInterruption InterruptionKind = "no_op"
 )

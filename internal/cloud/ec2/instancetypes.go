@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,7 +31,7 @@ type typeList struct {
 }
 
 type marketVersion struct {
-	places                            string
+	places, away                      string
 	prices, spots, shortage, reserved uint64
 }
 
@@ -63,7 +64,12 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 
 	memory, memoryVersion := p.memory.all()
 	shape := shapeOf(class)
-	market := marketVersion{placesOf(class), pricesVersion, spotsVersion, shortageVersion, reservedVersion}
+	// A zone that can't be asked about is open.
+	away, err := p.Shifted(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, err
+	}
+	market := marketVersion{placesOf(class), strings.Join(slices.Sorted(maps.Keys(away)), " "), pricesVersion, spotsVersion, shortageVersion, reservedVersion}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.types[class.Name]
@@ -78,7 +84,7 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 	if known.list == nil || known.market != market {
 		known.market = market
 		known.list = withOfferings(known.base, offeringInput{
-			class: class, sold: sold, prices: prices, spots: spots, short: out, free: free,
+			class: class, sold: sold, prices: prices, spots: spots, short: out, free: free, away: away,
 		})
 	}
 	return known.list, nil
@@ -217,7 +223,8 @@ type offeringInput struct {
 	prices map[string]int64
 	spots  map[spotPool]int64 // nil if unknown
 	short  shortages
-	free   map[string]int // instances left, by reservation
+	free   map[string]int  // instances left, by reservation
+	away   map[string]bool // zones that are shifted away from, by their IDs
 }
 
 // withOfferings returns the types with the ways to buy each in the zones that the
@@ -259,7 +266,7 @@ func offerings(m *machine, zones []string, zoneIDs map[string]string, reservatio
 			if price > 0 {
 				out = append(out, cloud.Offering{
 					CapacityType: capacityType, Zone: zone, ZoneID: zoneID, MicroUSD: price,
-					Available: !in.short.out(capacityType, m.name, zone, ""),
+					Available: !in.away[zoneID] && !in.short.out(capacityType, m.name, zone, ""),
 				})
 			}
 		}
@@ -283,7 +290,7 @@ func offerings(m *machine, zones []string, zoneIDs map[string]string, reservatio
 		out = append(out, cloud.Offering{
 			// It is paid for whether it is used or not.
 			CapacityType: cloud.Reserved, Zone: r.AvailabilityZone, ZoneID: zoneID, MicroUSD: 0,
-			Available: free > 0 && r.State != aws.CapacityReservationStateExpiring &&
+			Available: free > 0 && !in.away[zoneID] && r.State != aws.CapacityReservationStateExpiring &&
 				!in.short.out(cloud.Reserved, m.name, r.AvailabilityZone, r.ID),
 			ReservationID: r.ID, ReservedCount: free,
 		})

@@ -10,6 +10,7 @@ import (
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/arczonalshift"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/eks"
@@ -78,6 +79,9 @@ type Config struct {
 	IsolatedVPC bool
 	// DisableDryRun leaves out the calls that check permissions before a launch does.
 	DisableDryRun bool
+	// ZonalShift follows zonal shifts of the cluster: nothing is launched in a zone that
+	// its traffic is moved away from.
+	ZonalShift bool
 	// InterruptionQueue is the name of the SQS queue that EventBridge sends notices to.
 	InterruptionQueue string
 	// Clock is the time that caches and conditions follow. Nil means real time.
@@ -112,6 +116,7 @@ type Provider struct {
 	eks     *eks.Client
 	pricing *pricing.Client
 	sqs     *sqs.Client
+	shift   *arczonalshift.Client
 
 	overheadPPM int64
 
@@ -130,6 +135,7 @@ type Provider struct {
 	machines *feed[machineList]
 	prices   *feed[map[string]int64]
 	spots    *feed[map[spotPool]int64]
+	shifts   *feed[map[string]bool] // by zone ID
 
 	unavailable *unavailable
 	memory      memoryLog
@@ -186,7 +192,8 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		pricing: pricing.NewFromConfig(sdk, func(o *pricing.Options) {
 			o.Region = pricingRegion(sdk.Region)
 		}),
-		sqs: sqs.NewFromConfig(sdk),
+		sqs:   sqs.NewFromConfig(sdk),
+		shift: arczonalshift.NewFromConfig(sdk),
 
 		overheadPPM: int64(overhead*1e6 + 0.5),
 
@@ -208,6 +215,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	p.machines = &feed[machineList]{clock: clk, every: machinesEvery, load: p.loadMachines}
 	p.prices = &feed[map[string]int64]{clock: clk, every: pricesEvery, load: p.loadPrices}
 	p.spots = &feed[map[spotPool]int64]{clock: clk, every: spotsEvery, load: p.loadSpotPrices}
+	p.shifts = &feed[map[string]bool]{clock: clk, every: shiftsEvery, load: p.loadShifts}
 	p.terminates = &batcher[string]{window: terminateWindow, max: terminateMax, do: p.terminateAll}
 	return p, nil
 }
@@ -233,6 +241,7 @@ func pricingRegion(region string) string {
 type clusterInfo struct {
 	cluster
 	version string
+	arn     string
 	ipv6    bool
 }
 
@@ -246,6 +255,7 @@ func (p *Provider) describeCluster(ctx context.Context) (clusterInfo, error) {
 		info := clusterInfo{
 			cluster: cluster{name: p.cfg.ClusterName, endpoint: deref(out.Cluster.Endpoint)},
 			version: deref(out.Cluster.Version),
+			arn:     deref(out.Cluster.Arn),
 		}
 		if ca := out.Cluster.CertificateAuthority; ca != nil {
 			info.ca = deref(ca.Data)

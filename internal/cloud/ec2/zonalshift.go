@@ -1,0 +1,48 @@
+package ec2
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/arczonalshift"
+	"github.com/aws/aws-sdk-go-v2/service/arczonalshift/types"
+)
+
+// shiftsEvery is how often zonal shifts are asked for: Karpenter's value.
+const shiftsEvery = 30 * time.Second
+
+// loadShifts asks which zones, by their IDs, the cluster's traffic is moved away from,
+// by somebody or by AWS itself. A cluster that isn't managed has none.
+func (p *Provider) loadShifts(ctx context.Context) (map[string]bool, error) {
+	info, err := p.describeCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.shift.GetManagedResource(ctx, &arczonalshift.GetManagedResourceInput{ResourceIdentifier: &info.arn})
+	var unmanaged *types.ResourceNotFoundException
+	if errors.As(err, &unmanaged) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failed("read zonal shifts of cluster "+p.cfg.ClusterName, err)
+	}
+	away := map[string]bool{}
+	for zone, weight := range out.AppliedWeights {
+		if weight == 0 {
+			away[zone] = true
+		}
+	}
+	return away, nil
+}
+
+// Shifted returns the IDs of the zones that the cluster's traffic is moved away from,
+// none unless zonal shifts are to be followed. What was last known stands while they
+// can't be asked for.
+func (p *Provider) Shifted(ctx context.Context) (map[string]bool, error) {
+	if !p.cfg.ZonalShift {
+		return nil, nil
+	}
+	away, _, err := p.shifts.get(ctx)
+	return away, err
+}
