@@ -120,10 +120,9 @@ func Run(ctx context.Context, o Options) error {
 			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker, Metrics: set})
 		},
 		"interrupt": func() error {
-			if !o.Interruptions {
-				return nil
-			}
-			return interrupt.Setup(mgr, o.Cloud, clk, o.Interruption)
+			options := o.Interruption
+			options.Queue = o.Interruptions
+			return interrupt.Setup(mgr, o.Cloud, clk, options)
 		},
 		"disrupt": func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk, o.Gates, book) },
 	} {

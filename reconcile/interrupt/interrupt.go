@@ -27,12 +27,17 @@ type Queue interface {
 	Interruptions(ctx context.Context) ([]cloud.Interruption, error)
 	// Acknowledge removes messages.
 	Acknowledge(ctx context.Context, receipts []string) error
+	// Troubled lists instances that EC2's status checks have found bad, or for which it
+	// has scheduled something; they are listed until that is over.
+	Troubled(ctx context.Context) ([]cloud.Interruption, error)
 	// Lost says that the cloud has taken capacity of an offering back.
 	Lost(capacityType, instanceType, zone, reservation string)
 }
 
 // Options configure the handling of interruptions.
 type Options struct {
+	// Queue says that there is a queue to read. Status checks are polled in any case.
+	Queue bool
 	// Rebalance takes nodes away on a mere recommendation, too. Karpenter doesn't.
 	Rebalance bool
 }
@@ -43,6 +48,8 @@ const (
 	receivers = 8
 	// rest is how long one waits after a failure.
 	rest = 5 * time.Second
+	// checks is how often status checks are polled: EC2 makes them once a minute.
+	checks = time.Minute
 	// indexInstance finds claims by instance ID.
 	indexInstance = "instanceID"
 )
@@ -86,9 +93,37 @@ func Setup(mgr ctrl.Manager, q Queue, clk clock.Clock, o Options) error {
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
+	if err := mgr.Add(checker{r}); err != nil {
+		return fmt.Errorf("add poller of status checks: %w", err)
+	}
+	if !o.Queue {
+		return nil
+	}
 	for range receivers {
 		if err := mgr.Add(r); err != nil {
 			return fmt.Errorf("add interruption receiver: %w", err)
+		}
+	}
+	return nil
+}
+
+// checker polls status checks, which no message tells. It runs on the leader alone.
+type checker struct{ *receiver }
+
+// Start polls until ctx ends.
+func (c checker) Start(ctx context.Context) error {
+	log := ctrl.LoggerFrom(ctx).WithName("statuschecks")
+	for ctx.Err() == nil {
+		list, err := c.queue.Troubled(ctx)
+		for _, m := range list {
+			err = errors.Join(err, c.handle(ctx, m))
+		}
+		if err != nil && ctx.Err() == nil {
+			log.Error(err, "handle status checks")
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.clock.After(checks):
 		}
 	}
 	return nil
@@ -166,6 +201,17 @@ func (r *receiver) interrupt(ctx context.Context, kind cloud.InterruptionKind, c
 	if !effect.remove {
 		return nil
 	}
+	if effect.force {
+		// Pods on it don't run, or not well: there is nothing to drain for.
+		want := claim.DeepCopy()
+		if want.Annotations == nil {
+			want.Annotations = map[string]string{}
+		}
+		want.Annotations[karpenter.AnnotationTerminationTimestamp] = r.clock.Now().UTC().Format(time.RFC3339)
+		if err := r.kube.Patch(ctx, want, client.MergeFrom(claim)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("bound the drain of NodeClaim %s: %w", claim.Name, err)
+		}
+	}
 	if err := r.kube.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete NodeClaim %s (%s): %w", claim.Name, kind, err)
 	}
@@ -176,22 +222,25 @@ func (r *receiver) interrupt(ctx context.Context, kind cloud.InterruptionKind, c
 // effect is what a kind of interruption leads to.
 type effect struct {
 	event, note string
-	// remove takes the node away; lost marks its offering as not to be had.
-	remove, lost bool
+	// remove takes the node away, force without waiting for its pods; lost marks its
+	// offering as not to be had.
+	remove, lost, force bool
 }
 
 func effectOf(kind cloud.InterruptionKind, o Options) effect {
 	switch kind {
 	case cloud.SpotInterrupted:
-		return effect{"SpotInterrupted", "the spot instance will be taken back in two minutes", true, true}
+		return effect{"SpotInterrupted", "the spot instance will be taken back in two minutes", true, true, false}
 	case cloud.RebalanceRecommended:
-		return effect{"SpotRebalanceRecommendation", "the spot instance may be taken back soon", o.Rebalance, false}
+		return effect{"SpotRebalanceRecommendation", "the spot instance may be taken back soon", o.Rebalance, false, false}
 	case cloud.ScheduledChange:
-		return effect{"InstanceUnhealthy", "AWS has scheduled a change that the instance won't survive", true, false}
+		return effect{"InstanceUnhealthy", "AWS has scheduled a change that the instance won't survive", true, false, false}
+	case cloud.StatusCheckFailed:
+		return effect{"InstanceUnhealthy", "EC2's status checks of the instance have failed for minutes", true, false, true}
 	case cloud.InstanceStopped:
-		return effect{"InstanceStopping", "the instance is being stopped", true, false}
+		return effect{"InstanceStopping", "the instance is being stopped", true, false, false}
 	case cloud.ReservationInterrupted:
-		return effect{"CapacityReservationInterrupted", "the reservation's owner takes its capacity back", true, true}
+		return effect{"CapacityReservationInterrupted", "the reservation's owner takes its capacity back", true, true, false}
 	}
-	return effect{"InstanceTerminating", "the instance is being terminated", true, false}
+	return effect{"InstanceTerminating", "the instance is being terminated", true, false, false}
 }
