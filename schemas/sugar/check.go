@@ -3,6 +3,7 @@ package sugar
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -44,6 +45,21 @@ func (o Options) check(expiry time.Duration) []Fault {
 	}
 	if d, err := time.ParseDuration(o.MinNodeLifetime); o.MinNodeLifetime != "" && (err != nil || d <= 0) {
 		report("write a duration such as 1h", "minNodeLifetime")
+	}
+	if o.DriftApproval != "" && !approval().MatchString(o.DriftApproval) {
+		report("write 'required', or the revision that the condition NodeClaimsDrifted names, such as 3f29ab04c1", "driftApproval")
+	}
+	if p := o.InPlace; p != nil {
+		for _, f := range []struct {
+			name string
+			keys []string
+		}{{"labels", p.Labels}, {"annotations", p.Annotations}, {"taints", p.Taints}, {"tags", p.Tags}} {
+			for i, k := range f.keys {
+				if k == "" || strings.Contains(strings.TrimSuffix(k, "*"), "*") {
+					report("write a key, or the beginning of keys with a * at its end", "inPlace", f.name, i)
+				}
+			}
+		}
 	}
 	if c := o.ConsolidateAfter; c != nil {
 		for _, f := range []struct{ name, text string }{{"empty", c.Empty}, {"underutilized", c.Underutilized}} {
@@ -97,7 +113,8 @@ func (b Budget) check(report func(message, field string)) {
 	}
 }
 
-func nodes() *regexp.Regexp { return regexp.MustCompile(`^((100|[0-9]{1,2})%|[0-9]+)$`) }
+func approval() *regexp.Regexp { return regexp.MustCompile(`^(required|[0-9a-f]{10})$`) }
+func nodes() *regexp.Regexp    { return regexp.MustCompile(`^((100|[0-9]{1,2})%|[0-9]+)$`) }
 func savings() *regexp.Regexp {
 	return regexp.MustCompile(`^((100|[0-9]{1,2})(\.[0-9]+)?%|[0-9]+(\.[0-9]+)?)$`)
 }

@@ -36,6 +36,9 @@ const (
 	AnnotationMinNodeLifetime               = coppice.Group + "/min-node-lifetime"
 	AnnotationConsolidateAfterEmpty         = coppice.Group + "/consolidate-after-empty"
 	AnnotationConsolidateAfterUnderutilized = coppice.Group + "/consolidate-after-underutilized"
+	AnnotationInPlace                       = coppice.Group + "/in-place"
+	AnnotationDriftApproval                 = coppice.Group + "/drift-approval"
+	AnnotationReturnToHigherWeight          = coppice.Group + "/return-to-higher-weight"
 )
 
 // Options say how a pool's nodes may be taken away, beyond spec.disruption.
@@ -56,6 +59,37 @@ type Options struct {
 	MinNodeLifetime string `json:"minNodeLifetime,omitempty"`
 	// ConsolidateAfter takes the place of spec.disruption.consolidateAfter.
 	ConsolidateAfter *ConsolidateAfter `json:"consolidateAfter,omitempty"`
+	// InPlace names what of the template is changed on running nodes instead of
+	// replacing them.
+	InPlace *InPlace `json:"inPlace,omitempty"`
+	// DriftApproval is ApprovalRequired, or the revision to which drifted nodes may be
+	// replaced, as the condition NodeClaimsDrifted names it. Empty approves everything.
+	DriftApproval string `json:"driftApproval,omitempty"`
+	// ReturnToHigherWeight lets nodes be replaced by ones of pools with a higher weight,
+	// whatever they cost.
+	ReturnToHigherWeight bool `json:"returnToHigherWeight,omitempty"`
+}
+
+// ApprovalRequired is the DriftApproval that approves nothing.
+const ApprovalRequired = "required"
+
+// InPlace names keys. One that ends in * stands for all that begin like it.
+type InPlace struct {
+	Labels      []string `json:"labels,omitempty"`
+	Annotations []string `json:"annotations,omitempty"`
+	// Taints names the taints' keys.
+	Taints []string `json:"taints,omitempty"`
+	// Tags are those of the EC2NodeClass on the instance itself. One that is taken away
+	// is drift all the same.
+	Tags []string `json:"tags,omitempty"`
+}
+
+// Names reports whether one of the keys is, or stands for, key.
+func Names(keys []string, key string) bool {
+	return slices.ContainsFunc(keys, func(k string) bool {
+		prefix, all := strings.CutSuffix(k, "*")
+		return k == key || all && strings.HasPrefix(key, prefix)
+	})
 }
 
 // Budget is a budget of spec.disruption with a time zone and dates.
@@ -84,6 +118,20 @@ type Pause struct {
 	Author string `json:"author"`
 	// Reason is why.
 	Reason string `json:"reason"`
+}
+
+// PausedUntil returns the end of a pause that lasts at time now.
+func (o Options) PausedUntil(now time.Time) (until time.Time, ok bool) {
+	if o.Pause == nil {
+		return time.Time{}, false
+	}
+	until, err := time.Parse(time.RFC3339, o.Pause.Until)
+	return until, err == nil && now.Before(until)
+}
+
+// String says who wants the pause until when, and why.
+func (p Pause) String() string {
+	return fmt.Sprintf("until %s by %s: %s", p.Until, p.Author, p.Reason)
 }
 
 // ConsolidateAfter says for each reason how long a node must have been settled.
@@ -207,6 +255,13 @@ func (o Options) compile() map[string]annotation {
 			out[name] = annotation{text, from}
 		}
 	}
+	if o.InPlace != nil {
+		out[AnnotationInPlace] = annotation{encode(o.InPlace), []any{"inPlace"}}
+	}
+	if o.ReturnToHigherWeight {
+		out[AnnotationReturnToHigherWeight] = annotation{"true", []any{"returnToHigherWeight"}}
+	}
+	put(AnnotationDriftApproval, o.DriftApproval, "driftApproval")
 	put(AnnotationSoftExpireAfter, o.SoftExpireAfter, "softExpireAfter")
 	put(AnnotationMinSavings, o.MinSavings, "minSavings")
 	put(AnnotationMinNodeLifetime, o.MinNodeLifetime, "minNodeLifetime")
@@ -252,6 +307,9 @@ func Parse(annotations map[string]string) (Options, error) {
 	var c ConsolidateAfter
 	read(AnnotationBudgets, &o.Budgets)
 	read(AnnotationPause, &o.Pause)
+	read(AnnotationInPlace, &o.InPlace)
+	read(AnnotationReturnToHigherWeight, &o.ReturnToHigherWeight)
+	read(AnnotationDriftApproval, &o.DriftApproval)
 	read(AnnotationSoftExpireAfter, &o.SoftExpireAfter)
 	read(AnnotationMinSavings, &o.MinSavings)
 	read(AnnotationMinNodeLifetime, &o.MinNodeLifetime)

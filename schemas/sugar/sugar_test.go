@@ -44,6 +44,9 @@ const everything = pool + `
   minSavings: 5%
   minNodeLifetime: 1h
   consolidateAfter: {empty: 30s, underutilized: Never}
+  inPlace: {labels: [team, "example.com/*"], taints: ["*"]}
+  driftApproval: 3f29ab04c1
+  returnToHigherWeight: true
 `
 
 func TestCompile(t *testing.T) {
@@ -62,6 +65,9 @@ func TestCompile(t *testing.T) {
 		"coppice.dev/min-node-lifetime":               "1h",
 		"coppice.dev/consolidate-after-empty":         "30s",
 		"coppice.dev/consolidate-after-underutilized": "Never",
+		"coppice.dev/in-place":                        `{"labels":["team","example.com/*"],"taints":["*"]}`,
+		"coppice.dev/drift-approval":                  "3f29ab04c1",
+		"coppice.dev/return-to-higher-weight":         "true",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("compiled object (-want +got):\n%s", diff)
@@ -77,9 +83,12 @@ func TestCompile(t *testing.T) {
 		"coppice.dev/budgets from [coppice budgets]",
 		"coppice.dev/consolidate-after-empty from [coppice consolidateAfter empty]",
 		"coppice.dev/consolidate-after-underutilized from [coppice consolidateAfter underutilized]",
+		"coppice.dev/drift-approval from [coppice driftApproval]",
+		"coppice.dev/in-place from [coppice inPlace]",
 		"coppice.dev/min-node-lifetime from [coppice minNodeLifetime]",
 		"coppice.dev/min-savings from [coppice minSavings]",
 		"coppice.dev/pause from [coppice pause]",
+		"coppice.dev/return-to-higher-weight from [coppice returnToHigherWeight]",
 		"coppice.dev/soft-expire-after from [coppice softExpireAfter]",
 	}, lines); diff != "" {
 		t.Errorf("origins (-want +got):\n%s", diff)
@@ -172,6 +181,11 @@ func TestCompileFindsFaults(t *testing.T) {
 			why:  "each text has one form",
 			obj:  pool + "  minSavings: $5\n  minNodeLifetime: -1h\n  consolidateAfter: {empty: soon}\n",
 			want: []string{"[coppice minSavings]", "[coppice minNodeLifetime]", "[coppice consolidateAfter empty]"},
+		},
+		"keys": {
+			why:  "a star means something at the end alone",
+			obj:  pool + "  inPlace: {labels: [a, \"\"], tags: [\"a*b\"]}\n  driftApproval: yes please\n",
+			want: []string{"[coppice driftApproval]", "[coppice inPlace labels 1]", "[coppice inPlace tags 0]"},
 		},
 		"budget": {
 			why:  "what the CRD says of its budgets holds for these",
