@@ -16,7 +16,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/reconcile"
-	"github.com/coppice-dev/coppice/reconcile/disrupt"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -110,10 +110,10 @@ func (l *loop) claims() (old, fresh []karpenter.NodeClaim) {
 		l.t.Fatal(err)
 	}
 	for _, c := range list.Items {
-		if c.Annotations[disrupt.AnnotationDisruption] != "" {
+		if c.Annotations[coppice.AnnotationDisruption] != "" {
 			old = append(old, c)
 		}
-		if c.Annotations[disrupt.AnnotationReplaces] != "" {
+		if c.Annotations[coppice.AnnotationReplaces] != "" {
 			fresh = append(fresh, c)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/coppice-dev/coppice/internal/record"
 )
 
-// coppice runs a command against the sandbox.
-func coppice(t *testing.T, want int, args ...string) string {
+// command runs one of ours against the sandbox.
+func command(t *testing.T, want int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
 	if code := cli.Main(args, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}); code != want {
@@ -68,7 +68,7 @@ func (l *loop) explains(app, cause string) {
 	pod := "default/" + pods.Items[0].Name
 	url := "https://" + l.secure
 	ask := func(want int, args ...string) string {
-		return coppice(t, want, append([]string{"explain", "pod", pod}, args...)...)
+		return command(t, want, append([]string{"explain", "pod", pod}, args...)...)
 	}
 
 	if out := ask(cli.ExitFailed, "--controller", url, "--token", "guess"); !strings.Contains(out, "certificate") {
@@ -94,7 +94,7 @@ func (l *loop) explains(app, cause string) {
 	}
 
 	file := filepath.Join(t.TempDir(), "snapshot.json")
-	if err := os.WriteFile(file, []byte(coppice(t, cli.ExitOK, append([]string{"snapshot"}, known...)...)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(command(t, cli.ExitOK, append([]string{"snapshot"}, known...)...)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out := ask(cli.ExitOK, "--snapshot", file)
@@ -103,10 +103,10 @@ func (l *loop) explains(app, cause string) {
 			t.Errorf("the snapshot's answer lacks %q:\n%s", want, out)
 		}
 	}
-	if out := coppice(t, cli.ExitOK, "explain", "nodepool", "general", "--snapshot", file); !strings.Contains(out, "Limit for cpu") {
+	if out := command(t, cli.ExitOK, "explain", "nodepool", "general", "--snapshot", file); !strings.Contains(out, "Limit for cpu") {
 		t.Errorf("the pool's answer lacks its limit:\n%s", out)
 	}
-	if out := coppice(t, cli.ExitFailed, "explain", "node", "nowhere", "--snapshot", file); !strings.Contains(out, "there is no Node nowhere; there is ") {
+	if out := command(t, cli.ExitFailed, "explain", "node", "nowhere", "--snapshot", file); !strings.Contains(out, "there is no Node nowhere; there is ") {
 		t.Errorf("an unknown node: %s", out)
 	}
 }

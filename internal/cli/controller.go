@@ -70,6 +70,7 @@ type controllerOptions struct {
 	reservedENIs   int
 	queue          string
 	rebalance      bool
+	zonalShift     bool
 	gates          string
 }
 
@@ -134,6 +135,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.IntVar(&o.reservedENIs, "reserved-enis", 0, "network interfaces that pods get no addresses from [RESERVED_ENIS]")
 	f.StringVar(&o.queue, "interruption-queue", "", "`name` of the SQS queue with EC2's notices; none is read if empty [INTERRUPTION_QUEUE]")
 	f.BoolVar(&o.rebalance, "drain-on-rebalance", false, "take spot nodes away when EC2 recommends it, not only when it is certain [DRAIN_ON_REBALANCE]")
+	f.BoolVar(&o.zonalShift, "enable-zonal-shift", false, "while a zonal shift moves the cluster's traffic away from a zone, launch no node there and take none there away voluntarily [ENABLE_ZONAL_SHIFT]")
 	f.StringVar(&o.gates, "feature-gates", "", "Karpenter's `NAME=true,...`: SpotToSpotConsolidation and NodeRepair are known, others are ignored [FEATURE_GATES]")
 	f.BoolVar(&o.disableDryRun, "disable-dry-run", false, "don't check permissions by dry runs before a NodeClass is ready [DISABLE_DRY_RUN]")
 	f.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "don't ask the Pricing API, which has no VPC endpoint [ISOLATED_VPC]")
@@ -188,7 +190,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 		Region: o.region, ClusterName: o.clusterName, ClusterEndpoint: o.clusterEndpoint, ClusterCA: ca, ClusterCIDR: o.clusterCIDR,
 		KubernetesVersion: func(context.Context) (string, error) { return serverMinor(kube) },
 		MemoryOverhead:    &o.memoryOverhead, IsolatedVPC: o.isolatedVPC, DisableDryRun: o.disableDryRun,
-		ReservedENIs: o.reservedENIs, InterruptionQueue: o.queue,
+		ReservedENIs: o.reservedENIs, InterruptionQueue: o.queue, ZonalShift: o.zonalShift,
 	})
 	if err != nil {
 		return err

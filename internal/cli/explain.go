@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
@@ -63,8 +64,8 @@ With --snapshot nothing is asked: the answer is out of the file.`,
 			if err != nil {
 				return err
 			}
-			if output != "text" && output != "json" {
-				return usagef("output %q: give text or json", output)
+			if err := readable(output); err != nil {
+				return err
 			}
 			shot, err := lookAt(look, from)
 			if err != nil {
@@ -74,19 +75,63 @@ With --snapshot nothing is asked: the answer is out of the file.`,
 			if err != nil {
 				return failed(err)
 			}
-			if output == "json" {
-				e := json.NewEncoder(s.Out)
-				e.SetIndent("", "  ")
-				e.SetEscapeHTML(false)
-				return failed(e.Encode(answer))
-			}
-			return failed(answer.WriteText(s.Out))
+			return show(s, output, answer)
 		},
 	}
 	look.register(cmd.Flags())
 	cmd.Flags().StringVar(&from, "snapshot", "", "answer from a `file` that 'coppice snapshot' wrote")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+func newDisruptionsCommand(s Streams) *cobra.Command {
+	var look lookOptions
+	var from, output string
+	cmd := &cobra.Command{
+		Use:   "disruptions",
+		Short: "List which nodes are being taken away, which are next, and which are blocked by what",
+		Long: `List which nodes are being taken away and how far that is, which are next and when,
+which stay until somebody acts and why, and how many each pool's budgets let go now.
+
+Commands under way, drift and expiry are read from the cluster's objects with your
+kubeconfig. What keeps a node from being consolidated is in the controller's memory:
+give --controller to ask for it, as for 'coppice explain'.
+
+With --snapshot nothing is asked: the answer is out of the file.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := readable(output); err != nil {
+				return err
+			}
+			shot, err := lookAt(look, from)
+			if err != nil {
+				return failed(err)
+			}
+			return show(s, output, explain.Ongoing(shot))
+		},
+	}
+	look.register(cmd.Flags())
+	cmd.Flags().StringVar(&from, "snapshot", "", "answer from a `file` that 'coppice snapshot' wrote")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func readable(output string) error {
+	if output != "text" && output != "json" {
+		return usagef("output %q: give text or json", output)
+	}
+	return nil
+}
+
+// show prints an answer for people, or for programs.
+func show(s Streams, output string, answer interface{ WriteText(io.Writer) error }) error {
+	if output == "json" {
+		e := json.NewEncoder(s.Out)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		return failed(e.Encode(answer))
+	}
+	return failed(answer.WriteText(s.Out))
 }
 
 func newSnapshotCommand(s Streams) *cobra.Command {

@@ -65,6 +65,7 @@ Exit codes: 0 clean, 1 failed, 2 usage, 3 invalid or denied, 4 changes or drift 
 		newSchemasCommand(s),
 		newCRDsCommand(s),
 		newExplainCommand(s),
+		newDisruptionsCommand(s),
 		newSnapshotCommand(s),
 		newVersionCommand(s),
 	)

@@ -60,13 +60,26 @@ func (t *Trial) Replace(node string, closed []string) (Command, []pack.Unschedul
 	if len(plan.Unschedulable) > 0 {
 		return Command{}, plan.Unschedulable
 	}
+	return t.replace(node, plan), nil
+}
+
+// ReplaceBy is Replace if something must be there first, and all of that suits.
+func (t *Trial) ReplaceBy(node string, closed []string, suits func(pack.NewNode) bool) (Command, bool) {
+	plan := t.without(0, closed, node)
+	if len(plan.Unschedulable) > 0 || len(plan.NewNodes) == 0 || slices.ContainsFunc(plan.NewNodes, func(n pack.NewNode) bool { return !suits(n) }) {
+		return Command{}, false
+	}
+	return t.replace(node, plan), true
+}
+
+func (t *Trial) replace(node string, plan *pack.Plan) Command {
 	n, _ := t.state.Node(node)
 	c := Command{Remove: []string{node}, New: plan.NewNodes, Saves: n.MicroUSD - plan.MicroUSD, Moves: len(t.state.PodsOn(node))}
 	for _, a := range plan.Assignments {
 		t.pinned[a.Node] = true
 	}
 	t.commit([]string{node}, plan)
-	return c, nil
+	return c
 }
 
 // without asks what would become of the pods of some nodes.

@@ -28,7 +28,7 @@ func (a *Answer) WriteText(w io.Writer) error {
 			if d.Times > 1 {
 				fmt.Fprintf(&b, " (confirmed %d times, last %s)", d.Times-1, d.Last.UTC().Format("15:04:05Z"))
 			}
-			fmt.Fprintf(&b, "\n      %s\n", d.Message)
+			fmt.Fprintf(&b, "\n      %s\n", d.Message+until(d.Until))
 			if !slices.Equal(d.Reasons, a.Holds) { // else they are above
 				reasons(&b, "      ", d.Reasons)
 			}

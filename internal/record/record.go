@@ -44,6 +44,8 @@ type Decision struct {
 	Target string `json:"target,omitempty"`
 	// Reasons are what stood in the way, in the order in which it was tried.
 	Reasons []Reason `json:"reasons,omitempty"`
+	// Until is when what was decided ends by itself, zero if that isn't known.
+	Until time.Time `json:"until,omitzero"`
 	// Since is when it was first decided so, Last when it was last confirmed, Times
 	// how often in all.
 	Since time.Time `json:"since"`
@@ -105,7 +107,7 @@ func (b *Book) Put(s Subject, now time.Time, d Decision) {
 		if last.Topic != d.Topic {
 			continue
 		}
-		if last.Verdict == d.Verdict && last.Message == d.Message && last.Target == d.Target && slices.Equal(last.Reasons, d.Reasons) {
+		if last.Verdict == d.Verdict && last.Message == d.Message && last.Target == d.Target && last.Until.Equal(d.Until) && slices.Equal(last.Reasons, d.Reasons) {
 			last.Last = now
 			last.Times++
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -43,7 +45,7 @@ func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.
 		}
 		claim := provision.NewClaim(pool.NodePool, pool.Class, &c.New[i])
 		claim.GenerateName, claim.Name = "", c.Replacements[i]
-		claim.Annotations[AnnotationReplaces] = c.ID
+		claim.Annotations[coppice.AnnotationReplaces] = c.ID
 		if err := l.kube.Create(ctx, claim); err != nil {
 			err = errors.Join(fmt.Errorf("create NodeClaim %s: %w", claim.Name, err), l.discard(ctx, c.Replacements[:i+1]))
 			return errors.Join(err, l.rollBack(ctx, c, byClaim))
@@ -91,7 +93,7 @@ func (l *loop) mark(ctx context.Context, n *cluster.Node, c Command) error {
 	if want.Annotations == nil {
 		want.Annotations = map[string]string{}
 	}
-	want.Annotations[AnnotationDisruption] = c.encode()
+	want.Annotations[coppice.AnnotationDisruption] = c.Encode()
 	if err := l.patchClaim(ctx, n, want); err != nil {
 		return err
 	}
@@ -125,11 +127,11 @@ func (l *loop) unmark(ctx context.Context, n cluster.Node) error {
 
 // forget removes the command itself from a claim.
 func (l *loop) forget(ctx context.Context, n *cluster.Node) error {
-	if _, ok := n.Claim.Annotations[AnnotationDisruption]; !ok {
+	if _, ok := n.Claim.Annotations[coppice.AnnotationDisruption]; !ok {
 		return nil
 	}
 	want := n.Claim.DeepCopy()
-	delete(want.Annotations, AnnotationDisruption)
+	delete(want.Annotations, coppice.AnnotationDisruption)
 	return client.IgnoreNotFound(l.patchClaim(ctx, n, want))
 }
 
@@ -296,9 +298,17 @@ func (l *loop) protect(claim string) {
 }
 
 // proceed takes the step that is due on a command under way.
-func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluster.Node) error {
+func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluster.Node, declared map[string]Pool) error {
 	step, why := c.step(byClaim, l.clock.Now())
 	pools := poolsOf(c, byClaim)
+	if step == Wait || step == Release {
+		// It hasn't gone so far that a pause comes too late.
+		for _, name := range pools {
+			if _, paused := declared[name].Options.PausedUntil(l.clock.Now()); paused {
+				return l.giveUp(ctx, c, byClaim, fmt.Sprintf("NodePool %s is paused %s", name, declared[name].Options.Pause))
+			}
+		}
+	}
 	switch step {
 	case Wait:
 		return nil
@@ -309,15 +319,20 @@ func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluste
 		return nil
 	case RollBack:
 		l.noteFailure(c, pools, why)
-		for _, name := range c.Claims {
-			if n, ok := byClaim[name]; ok {
-				l.events.Eventf(n.Claim, nil, corev1.EventTypeWarning, "DisruptionRolledBack", "Disrupt", "Keeping NodeClaim: %s", kube.OneLine(why))
-			}
-		}
-		return l.rollBack(ctx, c, byClaim)
+		return l.giveUp(ctx, c, byClaim, why)
 	}
-	l.noteSuccess(c, pools)
+	l.noteSuccess(c, pools, byClaim)
 	return l.release(ctx, c, byClaim)
+}
+
+// giveUp rolls a command back and says why.
+func (l *loop) giveUp(ctx context.Context, c Command, byClaim map[string]cluster.Node, why string) error {
+	for _, name := range c.Claims {
+		if n, ok := byClaim[name]; ok {
+			l.events.Eventf(n.Claim, nil, corev1.EventTypeWarning, "DisruptionRolledBack", "Disrupt", "Keeping NodeClaim: %s", kube.OneLine(why))
+		}
+	}
+	return l.rollBack(ctx, c, byClaim)
 }
 
 func poolsOf(c Command, byClaim map[string]cluster.Node) []string {
@@ -344,12 +359,14 @@ func (l *loop) noteFailure(c Command, pools []string, why string) {
 	}
 }
 
-func (l *loop) noteSuccess(c Command, pools []string) {
-	for _, p := range pools {
-		if c.Reason == drifted {
-			l.rollouts[p] = l.rollouts[p].succeeded()
-			continue
+func (l *loop) noteSuccess(c Command, pools []string, byClaim map[string]cluster.Node) {
+	if c.Reason == drifted {
+		if !slices.ContainsFunc(l.proofs, func(p *proof) bool { return p.command.ID == c.ID }) {
+			l.proofs = append(l.proofs, &proof{command: c, pools: pools, frail: frail(slices.Collect(maps.Values(byClaim)))})
 		}
+		return
+	}
+	for _, p := range pools {
 		delete(l.misses, p)
 		delete(l.failed, p)
 	}

@@ -3,7 +3,6 @@ package disrupt
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,36 +14,22 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// Annotations of NodeClaims by which a command survives a restart.
-const (
-	// AnnotationDisruption holds a Command on each claim that it takes away.
-	AnnotationDisruption = coppice.Group + "/disruption"
-	// AnnotationReplaces holds a command's ID on each claim that it has brought in.
-	AnnotationReplaces = coppice.Group + "/replaces"
-)
-
 // Command takes machines away together, after others have come in their place. What
-// is encoded is all that is needed to go on with it or take it back.
+// is written onto claims is all that is needed to go on with it or take it back.
 type Command struct {
-	ID     string                     `json:"id"`
-	Reason karpenter.DisruptionReason `json:"reason"`
-	// Claims are the NodeClaims that go, sorted.
-	Claims []string `json:"claims"`
-	// Replacements are the NodeClaims that must be initialized first.
-	Replacements []string  `json:"replacements,omitempty"`
-	Since        time.Time `json:"since"`
+	coppice.Disruption
 
 	// New are the replacements as planned, Saves is what is saved in micro-dollars an
 	// hour and Moves how many pods move.
-	New   []pack.NewNode `json:"-"`
-	Saves int64          `json:"-"`
-	Moves int            `json:"-"`
+	New   []pack.NewNode
+	Saves int64
+	Moves int
 }
 
 // newCommand names a command and its replacements. Names are made here, not by the
 // API server, so that after a crash it is known which replacements there should be.
 func newCommand(reason karpenter.DisruptionReason, nodes []cluster.Node, fresh []pack.NewNode, now time.Time) Command {
-	c := Command{Reason: reason, Since: now.UTC().Truncate(time.Second), New: fresh}
+	c := Command{Disruption: coppice.Disruption{Reason: reason, Since: now.UTC().Truncate(time.Second)}, New: fresh}
 	sum := sha256.New()
 	for _, n := range nodes {
 		c.Claims = append(c.Claims, n.Claim.Name)
@@ -57,14 +42,6 @@ func newCommand(reason karpenter.DisruptionReason, nodes []cluster.Node, fresh [
 		c.Replacements = append(c.Replacements, fmt.Sprintf("%s-%s-%d", n.Pool, c.ID, i))
 	}
 	return c
-}
-
-func (c Command) encode() string {
-	text, err := json.Marshal(c)
-	if err != nil {
-		panic(err) // strings and a time have a JSON form
-	}
-	return string(text)
 }
 
 // underWay reads the commands that claims carry, sorted by ID. What can't be read is
@@ -88,15 +65,8 @@ func commandOf(n cluster.Node) (Command, bool) {
 	if n.Claim == nil {
 		return Command{}, false
 	}
-	text, ok := n.Claim.Annotations[AnnotationDisruption]
-	if !ok {
-		return Command{}, false
-	}
-	var c Command
-	if err := json.Unmarshal([]byte(text), &c); err != nil || c.ID == "" || !slices.Contains(c.Claims, n.Claim.Name) {
-		return Command{}, false
-	}
-	return c, true
+	d, ok := coppice.DisruptionOf(n.Claim)
+	return Command{Disruption: d}, ok
 }
 
 // marks reports whether a machine carries this command.

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/consolidate"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 	"github.com/coppice-dev/coppice/schemas/sugar"
 )
@@ -38,6 +39,9 @@ type Input struct {
 	Core *pack.State
 	// Rollouts is how each pool's replacement of drifted nodes has gone so far.
 	Rollouts map[string]Rollout
+	// Unsure counts each pool's replacements of drifted nodes whose pods have yet to do
+	// well.
+	Unsure map[string]int
 	// Failed says until when a pool isn't consolidated after a replacement has failed.
 	Failed map[string]time.Time
 	// Quiet says that pods have stopped coming and going, so that a search is worth its
@@ -50,6 +54,9 @@ type Input struct {
 	// same isn't made; Kept is what it said of each node that stayed.
 	Seen uint64
 	Kept map[string]consolidate.Keep
+	// Away are zones, by their IDs, that the cluster's traffic is moved away from. What
+	// runs there stays, and nothing is moved there.
+	Away map[string]bool
 	// SpotToSpot and NodeRepair are Karpenter's feature gates.
 	SpotToSpot, NodeRepair bool
 }
@@ -238,6 +245,13 @@ func (d *decider) starting(n cluster.Node) bool {
 // overBudget says which budget keeps nodes for a reason.
 func (d *decider) overBudget(pool string, reason karpenter.DisruptionReason) Block {
 	l := d.limits[pool][reason]
+	if l.Nodes == 0 {
+		code := "Budget"
+		if l.Until.IsZero() {
+			code = "NoBudget" // nothing that ends by itself
+		}
+		return Block{Code: code, Until: l.Until, Message: fmt.Sprintf("NodePool %s's budget for %s allows none (%s)", pool, reason, l.By)}
+	}
 	return Block{
 		Code: "Budget", Until: l.Until,
 		Message: fmt.Sprintf("NodePool %s's budget for %s (%s) is used up: nodes that are going or not ready count", pool, reason, l.By),
@@ -247,18 +261,16 @@ func (d *decider) overBudget(pool string, reason karpenter.DisruptionReason) Blo
 // held says what keeps a node whatever the reason is, other than ill health.
 func (d *decider) held(n cluster.Node) (Block, bool) {
 	pool, known := d.in.Pools[n.Pool()]
-	until, paused := time.Time{}, false
-	if known {
-		until, paused = pool.paused(d.in.Now)
-	}
+	until, paused := pool.Options.PausedUntil(d.in.Now)
 	switch c, replacing := d.replacing[n.Claim.Name]; {
 	case !known:
 		return Block{Code: "NoNodePool", Message: fmt.Sprintf("its NodePool %q is gone", n.Pool())}, true
 	case pool.Err != nil:
 		return Block{Code: "UnreadableOptions", Message: kube.OneLine(pool.Err.Error())}, true
 	case paused:
-		p := pool.Options.Pause
-		return Block{Code: "Paused", Until: until, Message: fmt.Sprintf("NodePool %s is paused until %s by %s: %s", pool.Name, p.Until, p.Author, p.Reason)}, true
+		return Block{Code: "Paused", Until: until, Message: fmt.Sprintf("NodePool %s is paused by %s: %s", pool.Name, pool.Options.Pause.Author, pool.Options.Pause.Reason)}, true
+	case d.away(n):
+		return d.shifted(n), true
 	case !n.Initialized():
 		return Block{Code: "NotInitialized", Message: "it isn't initialized yet"}, true
 	case replacing:
@@ -269,6 +281,13 @@ func (d *decider) held(n cluster.Node) (Block, bool) {
 		return Block{Code: "Nominated", Message: "pods are expected on it", Until: n.NominatedUntil}, true
 	}
 	return Block{}, false
+}
+
+// away reports whether a node is in a zone that traffic is moved away from.
+func (d *decider) away(n cluster.Node) bool { return d.in.Away[n.Labels()[aws.LabelTopologyZoneID]] }
+
+func (d *decider) shifted(n cluster.Node) Block {
+	return Block{Code: "ZonalShift", Message: fmt.Sprintf("a zonal shift moves traffic away from zone %s; its nodes stay until it ends", n.Labels()[aws.LabelTopologyZoneID])}
 }
 
 // empties takes away the nodes on which nothing has run for long enough.
@@ -350,7 +369,7 @@ func (d *decider) search() {
 	}
 	budget := false
 	for _, n := range d.nodes {
-		if !n.Initialized() {
+		if !n.Initialized() || d.away(n) {
 			p.Closed = append(p.Closed, n.Name())
 		}
 		if !d.free(n) {
@@ -372,6 +391,10 @@ func (d *decider) search() {
 	kept := d.in.Kept
 	d.Mark = mark(d.in, p)
 	if len(p.Nodes) > 0 && budget && d.in.Quiet && d.Mark != d.in.Seen {
+		p.Nodes = d.climb(p.Nodes, byName, p.Closed)
+		for name, pool := range d.in.Pools {
+			p.Pools[name] = pool.bounds(d.Allowed[name][underutilized])
+		}
 		got := d.trial.Search(p)
 		d.Searched, d.Kept, d.Before, d.After = true, got.Keeps, got.Before, got.After
 		kept = got.Keeps
@@ -388,6 +411,41 @@ func (d *decider) search() {
 			d.keep(n, underutilized, d.kept(n, kept))
 		}
 	}
+}
+
+// climb replaces nodes by ones of pools with a higher weight, where their own pool
+// wants that, and returns those that stay. A node is launched from a pool of lower
+// weight when a higher one has no capacity or has met its limit, which ends.
+func (d *decider) climb(nodes []consolidate.Node, byName map[string]cluster.Node, closed []string) []consolidate.Node {
+	highest := int32(0)
+	for _, p := range d.in.Pools {
+		highest = max(highest, weight(p))
+	}
+	var stay []consolidate.Node
+	for _, c := range nodes {
+		n := byName[c.Name]
+		pool := d.in.Pools[n.Pool()]
+		own := weight(pool)
+		if !pool.Options.ReturnToHigherWeight || own >= highest || d.Allowed[n.Pool()][underutilized] <= 0 || d.trial.Pinned(c.Name) {
+			stay = append(stay, c)
+			continue
+		}
+		cmd, ok := d.trial.ReplaceBy(c.Name, closed, func(x pack.NewNode) bool { return weight(d.in.Pools[x.Pool]) > own })
+		if !ok {
+			stay = append(stay, c)
+			continue
+		}
+		d.start(underutilized, []cluster.Node{n}, cmd)
+	}
+	return stay
+}
+
+// weight is a pool's, 0 where it has none: the API's values begin at 1.
+func weight(p Pool) int32 {
+	if p.NodePool == nil || p.Spec.Weight == nil {
+		return 0
+	}
+	return *p.Spec.Weight
 }
 
 func (d *decider) kept(n cluster.Node, kept map[string]consolidate.Keep) Block {

@@ -10,6 +10,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -27,12 +28,13 @@ const recheck = 5 * time.Minute
 
 // drift marks claims that differ from what would be launched today.
 type drift struct {
-	kube  client.Client
-	cloud Cloud
+	kube   client.Client
+	cloud  Cloud
+	events events.EventRecorder
 }
 
 func setupDrift(mgr ctrl.Manager, c Cloud) error {
-	r := &drift{kube: mgr.GetClient(), cloud: c}
+	r := &drift{kube: mgr.GetClient(), cloud: c, events: mgr.GetEventRecorder("coppice")}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodeclaim-drift").
 		For(&karpenter.NodeClaim{}).
@@ -63,7 +65,7 @@ func (r *drift) claims(name func(*karpenter.NodeClaim) string) handler.MapFunc {
 	}
 }
 
-// Reconcile sets or clears one claim's Drifted condition.
+// Reconcile changes in place what its pool wants changed so, and sets or clears one claim's Drifted condition.
 func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var claim karpenter.NodeClaim
 	if err := r.kube.Get(ctx, req.NamespacedName, &claim); err != nil {
@@ -76,6 +78,14 @@ func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	var pool karpenter.NodePool
 	if err := r.kube.Get(ctx, types.NamespacedName{Name: claim.Labels[karpenter.LabelNodePool]}, &pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // a claim of its own never drifts
+	}
+	// What was changed comes back by the watch.
+	if judge, err := r.inPlace(ctx, &claim, &pool); apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	} else if err != nil {
+		return ctrl.Result{}, err
+	} else if !judge {
+		return ctrl.Result{RequeueAfter: recheck}, nil
 	}
 	reason, err := r.reason(ctx, &claim, &pool)
 	if err != nil {

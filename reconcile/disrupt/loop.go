@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -18,6 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/provision"
+	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -29,9 +32,10 @@ const (
 	busy = 250 * time.Millisecond
 	// calm is how long no pod may have come or gone before the fleet is searched, and
 	// latest after how long it is searched all the same: each search before the last
-	// pod has gone moves pods that the next would have left.
+	// pod has gone moves pods that the next would have left. The controller manager
+	// takes 15 s to delete 300 pods at its default 20 requests a second.
 	calm   = time.Second
-	latest = 10 * time.Second
+	latest = 30 * time.Second
 	// settle is how long no pod may have come or gone for the fleet to be settled: a
 	// controller makes up for an evicted pod well within it.
 	settle = 3 * time.Second
@@ -72,6 +76,9 @@ type loop struct {
 	misses   map[string]int
 	failed   map[string]time.Time
 	told     map[string]told
+	proofs   []*proof
+	// paused says of each pool that is paused until when, by whom and why.
+	paused map[string]string
 
 	// pulse is the last one seen, since when, and when the first of a row of changes
 	// was.
@@ -123,12 +130,18 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 			byClaim[n.Claim.Name] = n
 		}
 	}
+	declared, err := l.declared(ctx)
+	if err != nil {
+		return poll, err
+	}
+	l.pauses(declared)
+	l.prove(byClaim, declared)
 	commands := underWay(nodes)
 	errs := []error{l.strip(ctx, nodes)}
 	for _, c := range commands {
-		errs = append(errs, l.proceed(ctx, c, byClaim))
+		errs = append(errs, l.proceed(ctx, c, byClaim, declared))
 	}
-	in, pools, poolErr, err := l.input(ctx)
+	in, pools, poolErr, err := l.input(ctx, declared)
 	errs = append(errs, poolErr)
 	if err != nil {
 		return poll, errors.Join(append(errs, err)...)
@@ -173,13 +186,51 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	return wait, errors.Join(errs...)
 }
 
-// input gathers what a decision depends on. A class whose types can't be listed, which
-// poolErr tells, costs its pools their replacements in this pass, and nothing else.
-func (l *loop) input(ctx context.Context) (in Input, pools map[string]cluster.Pool, poolErr, err error) {
+// declared reads the pools.
+func (l *loop) declared(ctx context.Context) (map[string]Pool, error) {
 	var list karpenter.NodePoolList
 	if err := l.kube.List(ctx, &list); err != nil {
-		return Input{}, nil, nil, fmt.Errorf("list NodePools: %w", err)
+		return nil, fmt.Errorf("list NodePools: %w", err)
 	}
+	out := map[string]Pool{}
+	for i := range list.Items {
+		p := NewPool(&list.Items[i])
+		if p.Options.DriftApproval != "" {
+			var class aws.EC2NodeClass
+			if err := l.kube.Get(ctx, client.ObjectKey{Name: p.Spec.Template.Spec.NodeClassRef.Name}, &class); client.IgnoreNotFound(err) != nil {
+				return nil, fmt.Errorf("get EC2NodeClass %s: %w", p.Spec.Template.Spec.NodeClassRef.Name, err)
+			}
+			p.Target = cluster.Target(p.NodePool, &class)
+		}
+		out[p.Name] = p
+	}
+	return out, nil
+}
+
+// pauses tells when a pool's pause begins and ends.
+func (l *loop) pauses(pools map[string]Pool) {
+	l.metrics.paused.Reset()
+	fresh := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		p := pools[name]
+		until, paused := p.Options.PausedUntil(l.clock.Now())
+		if paused {
+			fresh[name] = p.Options.Pause.String()
+			l.metrics.paused.WithLabelValues(name).Set(float64(until.Unix()))
+		}
+		switch had, before := l.paused[name]; {
+		case paused && had != fresh[name]:
+			l.events.Eventf(p.NodePool, nil, corev1.EventTypeNormal, "DisruptionPaused", "Pause", "No node is taken away voluntarily %s", kube.OneLine(fresh[name]))
+		case before && !paused:
+			l.events.Eventf(p.NodePool, nil, corev1.EventTypeNormal, "DisruptionResumed", "Pause", "Nodes may be taken away again")
+		}
+	}
+	l.paused = fresh
+}
+
+// input gathers what a decision depends on. A class whose types can't be listed, which
+// poolErr tells, costs its pools their replacements in this pass, and nothing else.
+func (l *loop) input(ctx context.Context, declared map[string]Pool) (in Input, pools map[string]cluster.Pool, poolErr, err error) {
 	var pdbs policyv1.PodDisruptionBudgetList
 	if err := l.kube.List(ctx, &pdbs); err != nil {
 		return Input{}, nil, nil, fmt.Errorf("list PodDisruptionBudgets: %w", err)
@@ -188,13 +239,14 @@ func (l *loop) input(ctx context.Context) (in Input, pools map[string]cluster.Po
 	if err := l.model.Sync(l.state, open); err != nil {
 		return Input{}, nil, poolErr, err
 	}
+	away, err := l.cloud.Shifted(ctx)
+	if err != nil {
+		poolErr = errors.Join(poolErr, err) // as good as none until it can be asked
+	}
 	now, shot := l.clock.Now(), l.state.Snapshot()
 	in = Input{
-		Now: now, Nodes: shot.Nodes, Pools: map[string]Pool{}, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
-		Rollouts: l.rollouts, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
-	}
-	for i := range list.Items {
-		in.Pools[list.Items[i].Name] = NewPool(&list.Items[i])
+		Now: now, Nodes: shot.Nodes, Pools: declared, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
+		Rollouts: l.rollouts, Unsure: l.unsure(), Away: away, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
 	}
 	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
 	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)

@@ -18,21 +18,19 @@ type Pool struct {
 	// Err says which annotations can't be read. None of the pool's nodes is taken away
 	// voluntarily then.
 	Err error
+	// Target names what the pool would launch today, for approvals.
+	Target string
+}
+
+// approved reports whether drifted nodes may be replaced by what the pool would launch.
+func (p Pool) approved() bool {
+	return p.Options.DriftApproval == "" || p.Options.DriftApproval == p.Target
 }
 
 // NewPool reads a NodePool's annotations.
 func NewPool(p *karpenter.NodePool) Pool {
 	o, err := sugar.Parse(p.Annotations)
-	return Pool{p, o, err}
-}
-
-// paused returns the end of a pause that lasts at time now.
-func (p Pool) paused(now time.Time) (until time.Time, ok bool) {
-	if p.Options.Pause == nil {
-		return time.Time{}, false
-	}
-	until, err := time.Parse(time.RFC3339, p.Options.Pause.Until)
-	return until, err == nil && now.Before(until)
+	return Pool{NodePool: p, Options: o, Err: err}
 }
 
 // settleTime is how long a node must have been quiet before it is consolidated for a

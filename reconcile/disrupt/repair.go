@@ -84,17 +84,16 @@ func (d *decider) repair() {
 			continue
 		}
 		pool := d.in.Pools[n.Pool()]
-		until, paused := time.Time{}, false
-		if pool.NodePool != nil {
-			until, paused = pool.paused(d.in.Now)
-		}
+		until, paused := pool.Options.PausedUntil(d.in.Now)
 		switch {
 		case !is:
 			d.keep(n, unhealthy, Block{Code: "Healthy", Message: "no condition says that it is ill"})
 		case n.Node.Annotations[karpenter.AnnotationDoNotRepair] == "true" || n.Claim.Annotations[karpenter.AnnotationDoNotRepair] == "true":
 			d.keep(n, unhealthy, Block{Code: "DoNotRepair", Message: "it has the annotation " + karpenter.AnnotationDoNotRepair})
 		case paused:
-			d.keep(n, unhealthy, Block{Code: "Paused", Until: until, Message: "NodePool " + pool.Name + " is paused"})
+			d.keep(n, unhealthy, Block{Code: "Paused", Until: until, Message: fmt.Sprintf("NodePool %s is paused by %s: %s", pool.Name, pool.Options.Pause.Author, pool.Options.Pause.Reason)})
+		case d.away(n):
+			d.keep(n, unhealthy, d.shifted(n))
 		case d.in.Now.Before(at):
 			d.keep(n, unhealthy, Block{Code: "Tolerated", Until: at, Message: fmt.Sprintf("condition %s is %s, which is tolerated for now", c.Type, c.Status)})
 		default:

@@ -3,6 +3,7 @@ package disrupt
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,6 +28,8 @@ type Rollout struct {
 	Until    time.Time
 	// Why is what went wrong last.
 	Why string
+	// Held says that it is still wrong, so that time alone doesn't help.
+	Held bool
 }
 
 const (
@@ -47,31 +50,38 @@ func (r Rollout) succeeded() Rollout {
 	return Rollout{Wave: min(max(r.Wave, 1)*2, 1<<20)}
 }
 
-// outdated says since when a node has been one that is to be replaced, and why: it is
-// drifted, or of the age at which its pool wants that done within budgets.
-func outdated(n cluster.Node, pool Pool, now time.Time) (since time.Time, why string, ok bool) {
+// old is a machine that is to be replaced, and why: it is drifted, or of the age at
+// which its pool wants that done within budgets.
+type old struct {
+	node  cluster.Node
+	since time.Time
+	why   string
+	// unapproved says that its pool wants that approved, and nobody has.
+	unapproved bool
+}
+
+func outdated(n cluster.Node, pool Pool, now time.Time) (old, bool) {
+	o, is := old{node: n}, false
 	if c := apimeta.FindStatusCondition(n.Claim.Status.Conditions, karpenter.ConditionDrifted); c != nil && c.Status == "True" {
-		return c.LastTransitionTime.Time, c.Reason, true
+		o.since, o.why, o.unapproved, is = c.LastTransitionTime.Time, c.Reason, !pool.approved(), true
 	}
-	if age := duration(pool.Options.SoftExpireAfter); age > 0 {
+	if age := duration(pool.Options.SoftExpireAfter); age > 0 && (!is || o.unapproved) {
 		if at := n.Claim.CreationTimestamp.Add(age); !now.Before(at) {
-			return at, "softExpireAfter " + pool.Options.SoftExpireAfter, true
+			return old{node: n, since: at, why: "softExpireAfter " + pool.Options.SoftExpireAfter}, true
 		}
 	}
-	return time.Time{}, "", false
+	return o, is
 }
 
 // drift replaces outdated nodes, those first that have been for longest. Replacements
 // are ready before a node goes.
 func (d *decider) drift() {
-	type old struct {
-		node  cluster.Node
-		since time.Time
-		why   string
-	}
 	var list []old
 	var closed []string
-	busy := map[string]int{}
+	busy := maps.Clone(d.in.Unsure)
+	if busy == nil {
+		busy = map[string]int{}
+	}
 	for _, c := range underWay(d.in.Nodes) {
 		if c.Reason == drifted {
 			for _, n := range d.nodes {
@@ -82,8 +92,8 @@ func (d *decider) drift() {
 		}
 	}
 	for _, n := range d.nodes {
-		since, why, is := outdated(n, d.in.Pools[n.Pool()], d.in.Now)
-		if is || !n.Initialized() {
+		o, is := outdated(n, d.in.Pools[n.Pool()], d.in.Now)
+		if is || !n.Initialized() || d.away(n) {
 			closed = append(closed, n.Name()) // its pods would move twice, or wait
 		}
 		if !d.free(n) {
@@ -95,12 +105,12 @@ func (d *decider) drift() {
 		case !is:
 			d.notDrifted(n)
 		default:
-			list = append(list, old{n, since, why})
+			list = append(list, o)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b old) int { return cmp.Or(a.since.Compare(b.since)) })
 	for _, o := range list {
-		d.keep(o.node, drifted, d.replace(o.node, o.why, closed, busy))
+		d.keep(o.node, drifted, d.replace(o, closed, busy))
 	}
 }
 
@@ -113,14 +123,19 @@ func (d *decider) notDrifted(n cluster.Node) {
 }
 
 // replace begins with the replacement of an outdated node, or says what keeps it.
-func (d *decider) replace(n cluster.Node, why string, closed []string, busy map[string]int) Block {
+func (d *decider) replace(o old, closed []string, busy map[string]int) Block {
+	n := o.node
 	pool := d.in.Pools[n.Pool()]
 	roll := d.in.Rollouts[pool.Name]
 	switch {
+	case o.unapproved:
+		return Block{Code: "Approval", Message: fmt.Sprintf("%s waits for approval: set driftApproval of NodePool %s to %q", o.why, pool.Name, pool.Target)}
+	case roll.Held:
+		return Block{Code: "Halted", Message: fmt.Sprintf("the rollout of NodePool %s is halted while %s", pool.Name, roll.Why)}
 	case d.in.Now.Before(roll.Until):
 		return Block{Code: "Halted", Until: roll.Until, Message: fmt.Sprintf("the rollout of NodePool %s rests after %d failures: %s", pool.Name, roll.Failures, roll.Why)}
 	case busy[pool.Name] >= max(roll.Wave, 1):
-		return Block{Code: "Wave", Message: fmt.Sprintf("%d replacements of NodePool %s are under way; more begin as these succeed", busy[pool.Name], pool.Name)}
+		return Block{Code: "Wave", Message: fmt.Sprintf("%d replacements of NodePool %s are under way or have yet to prove themselves; more begin as these succeed", busy[pool.Name], pool.Name)}
 	}
 	// A bounded drain ends whatever protects the pods, so that they needn't be asked.
 	if n.Claim.Spec.TerminationGracePeriod == nil {
@@ -146,7 +161,7 @@ func (d *decider) replace(n cluster.Node, why string, closed []string, busy map[
 	}
 	busy[pool.Name]++
 	d.start(drifted, []cluster.Node{n}, c)
-	return Block{Code: codeStarting, Message: "it is replaced now: " + why}
+	return Block{Code: codeStarting, Message: "it is replaced now: " + o.why}
 }
 
 func explain(u pack.Unschedulable) string {

@@ -22,6 +22,10 @@ type Cloud interface {
 	// Drifted says how a claim's instance differs from what its class would launch
 	// today, as a condition's reason, or "" if it doesn't.
 	Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error)
+	// Shifted returns the IDs of zones that the cluster's traffic is moved away from.
+	Shifted(ctx context.Context) (map[string]bool, error)
+	// Tag adds tags to an instance.
+	Tag(ctx context.Context, id string, tags map[string]string) error
 }
 
 // Setup adds the loop and the drift controller to mgr.

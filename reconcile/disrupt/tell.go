@@ -21,6 +21,7 @@ import (
 type metrics struct {
 	decisions, claims          *prometheus.CounterVec
 	allowed, eligible, blocked *prometheus.GaugeVec
+	paused                     *prometheus.GaugeVec
 	evaluation                 prometheus.Histogram
 	saved                      prometheus.Counter
 }
@@ -49,6 +50,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		blocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "coppice_disruption_blocked_nodes", Help: "Nodes that stay, by what keeps them.",
 		}, []string{"nodepool", "reason", "cause"}),
+		paused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "coppice_nodepools_paused_until_timestamp_seconds", Help: "Unix time until which a NodePool is paused; absent for one that isn't.",
+		}, []string{"nodepool"}),
 		evaluation: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "karpenter_voluntary_disruption_decision_evaluation_duration_seconds", Help: "How long a decision takes.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
@@ -66,6 +70,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		{m.allowed, func(c prometheus.Collector) { m.allowed = c.(*prometheus.GaugeVec) }},
 		{m.eligible, func(c prometheus.Collector) { m.eligible = c.(*prometheus.GaugeVec) }},
 		{m.blocked, func(c prometheus.Collector) { m.blocked = c.(*prometheus.GaugeVec) }},
+		{m.paused, func(c prometheus.Collector) { m.paused = c.(*prometheus.GaugeVec) }},
 		{m.evaluation, func(c prometheus.Collector) { m.evaluation = c.(prometheus.Histogram) }},
 		{m.saved, func(c prometheus.Collector) { m.saved = c.(prometheus.Counter) }},
 	} {
@@ -93,7 +98,7 @@ func (m *metrics) observe(d Decision, took time.Duration) {
 		}
 		m.decisions.WithLabelValues(decision, strings.ToLower(string(c.Reason))).Inc()
 		if c.Reason == empty || c.Reason == underutilized {
-			m.saved.Add(float64(c.Saves) / 1e6)
+			m.saved.Add(float64(max(c.Saves, 0)) / 1e6) // returning to a dearer pool saves nothing
 		}
 	}
 	m.allowed.Reset()
@@ -108,7 +113,7 @@ func (m *metrics) observe(d Decision, took time.Duration) {
 		switch v.Code {
 		case codeGoing, codeStarting:
 			m.eligible.WithLabelValues(strings.ToLower(string(v.Reason))).Inc()
-		case "Budget":
+		case "Budget", "NoBudget":
 			m.eligible.WithLabelValues(strings.ToLower(string(v.Reason))).Inc()
 			m.blocked.WithLabelValues(v.Pool, string(v.Reason), v.Code).Inc()
 		default:
@@ -164,7 +169,7 @@ func (l *loop) report(ctx context.Context, d Decision, in Input, took time.Durat
 		if v.Node != "" {
 			subject = record.Subject{Kind: "Node", Name: v.Node}
 		}
-		l.book.Put(subject, in.Now, record.Decision{Topic: string(v.Reason), Verdict: v.Code, Message: message})
+		l.book.Put(subject, in.Now, record.Decision{Topic: string(v.Reason), Verdict: v.Code, Message: v.Message, Until: v.Until})
 		if silent(v.Code) {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -22,6 +23,7 @@ import (
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
+	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 // pools keeps each NodePool's status: whether nodes may be opened from it, and
@@ -30,10 +32,11 @@ type pools struct {
 	kube   client.Client
 	state  *cluster.State
 	health *health.Tracker
+	clock  clock.PassiveClock
 }
 
-func setupPools(mgr ctrl.Manager, state *cluster.State, tracker *health.Tracker) error {
-	r := &pools{kube: mgr.GetClient(), state: state, health: tracker}
+func setupPools(mgr ctrl.Manager, state *cluster.State, tracker *health.Tracker, clk clock.PassiveClock) error {
+	r := &pools{kube: mgr.GetClient(), state: state, health: tracker, clock: clk}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodepool").
 		For(&karpenter.NodePool{}).
@@ -85,12 +88,14 @@ func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	judge(&pool, class)
 	snapshot := r.state.Snapshot()
 	sum(&pool, snapshot)
-	rollout(&pool, class, snapshot)
+	options, _ := sugar.Parse(pool.Annotations) // what can't be read is told when nodes are to go
+	rollout(&pool, class, snapshot, options)
+	again := ctrl.Result{RequeueAfter: pause(&pool, options, r.clock.Now())}
 	r.registration(&pool, class)
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
-		return ctrl.Result{}, nil
+		return again, nil
 	}
-	return ctrl.Result{}, client.IgnoreNotFound(r.kube.Status().Patch(ctx, &pool, client.MergeFrom(before)))
+	return again, client.IgnoreNotFound(r.kube.Status().Patch(ctx, &pool, client.MergeFrom(before)))
 }
 
 // judge sets the conditions that decide whether nodes may be opened from the pool.

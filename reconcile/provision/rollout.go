@@ -9,14 +9,15 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
+	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 // rollout says in a condition how many of the pool's nodes are not as it declares.
 // It is true at once when the pool or its class changes, before any other
 // controller has looked at the claims, so that whoever waits for a change to be
 // rolled out doesn't see it done before it has begun. A claim that is being removed
-// counts until it is gone.
-func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, s cluster.Snapshot) {
+// counts until it is gone. Where the pool wants drift approved, it names what would be.
+func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, s cluster.Snapshot, o sugar.Options) {
 	want := declaration{pool: cluster.Declare(pool)}
 	if class != nil {
 		want.classHash = class.Hash()
@@ -38,6 +39,10 @@ func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, s cluster.Snapsh
 	if drifted > 0 {
 		c.Status, c.Reason = metav1.ConditionTrue, "RolloutPending"
 		c.Message = fmt.Sprintf("%d of %d NodeClaims are not as declared", drifted, total)
+		if target := cluster.Target(pool, class); o.DriftApproval != "" && o.DriftApproval != target {
+			c.Reason = "AwaitingApproval"
+			c.Message += fmt.Sprintf("; to approve their replacement set driftApproval to %q", target)
+		}
 	}
 	apimeta.SetStatusCondition(&pool.Status.Conditions, c)
 }

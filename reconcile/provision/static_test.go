@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
+	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 var now = time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
@@ -125,7 +126,7 @@ func TestRollout(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := pool.DeepCopy()
-			rollout(p, nil, cluster.Snapshot{Nodes: tc.nodes})
+			rollout(p, nil, cluster.Snapshot{Nodes: tc.nodes}, sugar.Options{})
 			c := p.Status.Conditions[0]
 			if c.Status != tc.status || c.Message != tc.text || c.ObservedGeneration != 4 {
 				t.Errorf("condition %s %q of generation %d; want %s %q (%s)", c.Status, c.Message, c.ObservedGeneration, tc.status, tc.text, tc.why)

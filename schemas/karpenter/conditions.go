@@ -43,4 +43,8 @@ const (
 	// ConditionNodeClaimsDrifted is true while some of the pool's NodeClaims are not
 	// what it declares; its message counts them. Karpenter has no such condition.
 	ConditionNodeClaimsDrifted = "NodeClaimsDrifted"
+	// ConditionPaused is true while the pool's nodes aren't taken away voluntarily; its
+	// message says until when, who wants it and why. A pool that isn't paused has no such
+	// condition, and Karpenter's none at all.
+	ConditionPaused = "Paused"
 )
