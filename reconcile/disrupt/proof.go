@@ -73,15 +73,6 @@ func frail(nodes []cluster.Node) map[types.UID]bool {
 
 // verdict says whether the question is settled, and which pod fails if one does.
 func (p *proof) verdict(byClaim map[string]cluster.Node, now time.Time) (settled bool, why string) {
-	for _, name := range p.command.Claims {
-		if _, there := byClaim[name]; there {
-			p.moved = time.Time{}
-			return false, ""
-		}
-	}
-	if p.moved.IsZero() {
-		p.moved = now
-	}
 	pods, ready := 0, true
 	for _, name := range p.command.Replacements {
 		n, there := byClaim[name]
@@ -97,6 +88,22 @@ func (p *proof) verdict(byClaim map[string]cluster.Node, now time.Time) (settled
 				ready = ready && podReady(pod)
 			}
 		}
+	}
+	kept := 0
+	for _, name := range p.command.Claims {
+		switch n, there := byClaim[name]; {
+		case !there:
+		case n.Deleting() || p.command.marks(n):
+			return false, ""
+		default:
+			kept++ // given back at the last moment
+		}
+	}
+	if kept == len(p.command.Claims) {
+		return true, ""
+	}
+	if p.moved.IsZero() {
+		p.moved = now
 	}
 	since := now.Sub(p.moved)
 	return pods == 0 || ready && since >= proving || since >= unproven, ""
@@ -126,6 +133,8 @@ func (l *loop) prove(byClaim map[string]cluster.Node, pools map[string]Pool) {
 				l.rollouts[name] = r
 			}
 			return true // what it proves is that the rollout may be tried again
+		case settled && p.moved.IsZero():
+			return true // nothing has moved
 		case settled:
 			for _, name := range p.pools {
 				if r := l.rollouts[name]; !r.Held {

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/coppice"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 func TestProof(t *testing.T) {
@@ -18,6 +20,7 @@ func TestProof(t *testing.T) {
 	ready := func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	}
+	going := func(c *karpenter.NodeClaim, _ *corev1.Node) { c.DeletionTimestamp = &metav1.Time{Time: now} }
 	ofA := func(p *corev1.Pod) { p.OwnerReferences[0].UID = "a" }
 	tests := map[string]struct {
 		why    string
@@ -28,7 +31,9 @@ func TestProof(t *testing.T) {
 		settled bool
 		fails   bool
 	}{
-		"it goes":                     {"nothing is known yet", func(*scene) {}, func(s *scene) { s.machine("a", "n1", 2); s.machine("a", "n2", 2) }, 0, false, false},
+		"it goes":                     {"nothing is known yet", func(*scene) {}, func(s *scene) { s.machine("a", "n1", 2, going); s.machine("a", "n2", 2) }, time.Hour, false, false},
+		"it stays":                    {"given back: there is nothing to wait for", func(*scene) {}, func(s *scene) { s.machine("a", "n1", 2); s.machine("a", "n2", 2) }, 0, true, false},
+		"crashes while it goes":       {"it needn't be waited for", func(*scene) {}, func(s *scene) { s.machine("a", "n1", 2, going); s.machine("a", "n2", 2); s.run("n2", "p", 1, crash) }, 0, false, true},
 		"no pods":                     {"nothing can fail", func(*scene) {}, func(s *scene) { s.machine("a", "n2", 2) }, 0, true, false},
 		"ready, just now":             {"they may still crash", func(*scene) {}, func(s *scene) { s.machine("a", "n2", 2); s.run("n2", "p", 1, ready) }, time.Second, false, false},
 		"ready":                       {"for half a minute", func(*scene) {}, func(s *scene) { s.machine("a", "n2", 2); s.run("n2", "p", 1, ready) }, time.Minute, true, false},
