@@ -211,9 +211,9 @@ func (r *drift) changeNode(ctx context.Context, claim *karpenter.NodeClaim, last
 	changed := node.DeepCopy()
 	changed.Labels = overlay(node.Labels, last.Labels, want.Labels)
 	changed.Annotations = overlay(node.Annotations, last.Annotations, want.Annotations)
-	if node.Labels[karpenter.LabelDoNotSyncTaints] != "true" {
-		changed.Spec.Taints = retaint(node.Spec.Taints, last.Taints, want.Taints)
-	}
+	// The label do-not-sync-taints is about what the kubelet registered with; this is
+	// only what has changed since.
+	changed.Spec.Taints = retaint(node.Spec.Taints, last.Taints, want.Taints)
 	if equality.Semantic.DeepEqual(&node, changed) {
 		return nil
 	}
