@@ -111,9 +111,15 @@ func TestControlFromGit(t *testing.T) {
 	if second.UID != first.UID {
 		t.Error("the node was replaced")
 	}
-	instances, err := l.cloud.Instances(t.Context())
-	if err != nil || len(instances) != 1 || instances[0].Tags["cost"] != "42" {
-		t.Errorf("instances %+v, %v", instances, err)
+	// The list of instances may be some seconds old.
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(500 * time.Millisecond) {
+		instances, err := l.cloud.Instances(t.Context())
+		if err == nil && len(instances) == 1 && instances[0].Tags["cost"] == "42" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("instances %+v, %v", instances, err)
+		}
 	}
 	l.told(first.Name, "ChangedInPlace", "without a replacement")
 	l.condition(karpenter.ConditionNodeClaimsDrifted, "UpToDate")
