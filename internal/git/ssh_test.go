@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"strings"
@@ -211,6 +212,65 @@ func TestSSHSilence(t *testing.T) {
 	defer cancel()
 	if _, err := r.Head(ctx, Ref{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestSSHCuts has a network that breaks after so many bytes, anywhere between the
+// handshake and the pack: never is anything made of half a commit, and never is the
+// answer waited for.
+func TestSSHCuts(t *testing.T) {
+	s := newSSHServer(t)
+	noise := make([]byte, 64<<10)
+	_, _ = rand.Read(noise)
+	hash := put(t, s.remote, map[string]string{"a": string(noise)})
+	broken := 0
+	for _, bytes := range []int64{0, 10, 500, 1500, 3000, 10_000, 60_000, 1 << 20} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for {
+				near, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer func() { _ = near.Close() }()
+					far, err := net.Dial("tcp", s.addr)
+					if err != nil {
+						return
+					}
+					defer func() { _ = far.Close() }()
+					go func() { _, _ = io.Copy(far, near) }()
+					_, _ = io.CopyN(near, far, bytes)
+				}()
+			}
+		}()
+		r := s.remote
+		r.URL = "ssh://git@" + ln.Addr().String() + "/fleet.git"
+		r.Auth.KnownHosts = "* " + string(ssh.MarshalAuthorizedKey(s.host.PublicKey()))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		c, err := r.Fetch(ctx, Revision{Hash: hash})
+		if ctx.Err() != nil {
+			t.Errorf("after %d bytes nothing was noticed", bytes)
+		}
+		cancel()
+		_ = ln.Close()
+		if err != nil {
+			broken++
+			var e *Error
+			if !errors.As(err, &e) || e.Permanent() {
+				t.Errorf("after %d bytes: %v is not worth another try", bytes, err)
+			}
+			continue
+		}
+		if _, err := c.FS(""); err != nil || bytes < int64(len(noise)) {
+			t.Errorf("after %d bytes there is a commit: %v", bytes, err)
+		}
+	}
+	if broken < 6 {
+		t.Errorf("%d of the fetches were cut", broken)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,7 +31,12 @@ func (p *pass) resolve(ctx context.Context) error {
 	}
 	p.try.revision = p.head.String()
 	p.memory.nextPoll = p.clock.Now().Add(spread(p.interval(), p.jitter()))
-	if p.try == p.memory.done && !p.reopened {
+	before := p.memory.done
+	if strings.HasPrefix(p.try.request, hookPrefix) {
+		before.request = p.try.request
+	}
+	if p.try == before && !p.reopened {
+		p.memory.done = p.try
 		return errNothingNew
 	}
 	return nil

@@ -135,7 +135,7 @@ func (p *pass) key(rev git.Revision) string {
 // a whole, and remembered as such.
 func (p *pass) evaluateHead(ctx context.Context) error {
 	p.src.Status.LastAttemptedRevision = p.try.revision
-	asked := p.try.request != p.memory.done.request
+	asked := p.try.request != p.memory.done.request && !strings.HasPrefix(p.try.request, hookPrefix)
 	if asked {
 		// Somebody wants another look at everything.
 		p.memory.objects, p.memory.reported = map[string]seen{}, ""

@@ -47,6 +47,11 @@ const (
 	replayMax    = 10_000
 )
 
+// hookPrefix marks requests that a delivery made. They ask whether there is another
+// commit, and not, as a person's do, for another look at everything: a busy
+// repository has a push every few seconds, and most are to other branches.
+const hookPrefix = "webhook/"
+
 // receiver takes the word of forges that something was pushed, and writes it down
 // as the annotation that asks for a pass, so that it doesn't matter which replica
 // hears it. It believes nothing but that there is something to look at.
@@ -215,7 +220,7 @@ func (r *receiver) request(ctx context.Context, src *coppice.NodeSource, now tim
 		return 0, fmt.Errorf("list sources: %w", err)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
-		coppice.RequestedAtAnnotation: now.UTC().Format(time.RFC3339Nano),
+		coppice.RequestedAtAnnotation: hookPrefix + now.UTC().Format(time.RFC3339Nano),
 	}}})
 	if err != nil {
 		return 0, err
@@ -265,6 +270,11 @@ func (s *hookServer) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve webhooks: %w", err)
 	}
+	return s.serve(ctx, ln)
+}
+
+// serve answers until ctx ends.
+func (s *hookServer) serve(ctx context.Context, ln net.Listener) error {
 	log := ctrl.Log.WithName("webhook")
 	server := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: hookTimeout, ReadTimeout: hookTimeout, WriteTimeout: 2 * hookTimeout,

@@ -1,10 +1,13 @@
 package source
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
@@ -23,6 +28,12 @@ func testWebhook(t *testing.T, w *world) {
 		s.Spec.Webhook = &coppice.Webhook{Type: "github", SecretRef: coppice.SecretReference{Name: "hook"}}
 	})
 	p.data("hook", map[string]string{"token": token})
+	evaluations := 0
+	p.opts.Evaluate = func(ctx context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error) {
+		evaluations++
+		return w.evaluate(ctx, tree, cluster)
+	}
+	p.restart()
 	p.commit(p.tree(map[string]int{"a": 1}))
 	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
 	r := newReceiver(w.kube, w.kube, p.clock)
@@ -108,6 +119,15 @@ func testWebhook(t *testing.T, w *world) {
 		t.Errorf("the next push is answered by %d and asks for none", code)
 	}
 
+	// There was no push to the branch that is read: that costs one request.
+	before := evaluations
+	if _, err := p.r.Reconcile(quiet(t), reconcileRequest(p)); err != nil {
+		t.Fatal(err)
+	}
+	if src := p.source(); src.Status.LastHandledReconcileAt != asked() || evaluations != before {
+		t.Errorf("handled %q of %q, with %d evaluations", src.Status.LastHandledReconcileAt, asked(), evaluations-before)
+	}
+
 	for kind, head := range map[string]map[string]string{
 		"gitlab":  {"X-Gitlab-Token": token},
 		"gitea":   {"X-Gitea-Signature": sum(token, body)},
@@ -126,6 +146,29 @@ func testWebhook(t *testing.T, w *world) {
 	p.data("hook", map[string]string{"token": ""})
 	if code, _ := send(path, body, map[string]string{"X-Signature": "sha256=" + sum("", body), "X-Gitlab-Token": "", "X-Gitea-Signature": sum("", body)}); code != http.StatusUnauthorized {
 		t.Errorf("an empty secret is one: %d", code)
+	}
+}
+
+// TestHookServer starts and ends with its manager.
+func TestHookServer(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(quiet(t))
+	ended := make(chan error, 1)
+	go func() { ended <- (&hookServer{handler: newReceiver(nil, nil, nil)}).serve(ctx, ln) }()
+	res, err := http.Post("http://"+ln.Addr().String()+"/elsewhere", "", nil)
+	if err != nil || res.StatusCode != http.StatusNotFound {
+		t.Errorf("%v, %v", res, err)
+	}
+	_ = res.Body.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", ln.Addr().String()); err == nil {
+		t.Error("it still listens")
 	}
 }
 
