@@ -94,6 +94,30 @@ func mode(v *coppice.Verification) git.VerifyMode {
 	return git.VerifyMode(v.Mode)
 }
 
+// fetchHead gets and evaluates what the ref names. What was found not to be signed
+// isn't fetched again, unless somebody asked.
+func (p *pass) fetchHead(ctx context.Context, asked bool) (evaluated, error) {
+	id := identify(p.key(p.head), p.head.Tag, p.try.content)
+	if p.memory.unsigned.id == id && !asked {
+		return evaluated{}, p.memory.unsigned.err
+	}
+	e, err := p.fetch(ctx, p.head, true)
+	if err != nil {
+		if classified(err, "").reason == reasonVerification {
+			p.memory.unsigned = unsigned{id, err}
+		}
+		return evaluated{}, err
+	}
+	e.content = p.try.content
+	return e, nil
+}
+
+// unsigned is a commit or tag that nobody who counts signed, and what was said of it.
+type unsigned struct {
+	id  string
+	err error
+}
+
 // verified keeps the condition SourceVerified in line with what came of the head.
 func (p *pass) verified(signer string, err error) {
 	c := conditions{list: p.src.Status.Conditions, generation: p.src.Generation, now: p.clock.Now()}

@@ -265,7 +265,16 @@ func testVerify(t *testing.T, w *world) {
 			return string(pem.EncodeToMemory(&pem.Block{Type: "SSH SIGNATURE", Bytes: append([]byte("SSHSIG"), blob...)}))
 		}
 	}
+	var fetches atomic.Int64
+	f := newFaulty(t, w.git.Server)
+	f.set(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if strings.HasSuffix(r.URL.Path, "/git-upload-pack") {
+			fetches.Add(1)
+		}
+		next.ServeHTTP(w, r)
+	})
 	p := w.place(t, "verify", func(s *coppice.NodeSource) {
+		s.Spec.URL = f.url + "/verify.git"
 		s.Spec.Verify = &coppice.Verification{SecretRef: coppice.SecretReference{Name: "keys"}}
 	})
 	bare := hashOf(p.commit(p.tree(map[string]int{"a": 1})))
@@ -282,6 +291,13 @@ func testVerify(t *testing.T, w *world) {
 	want(t, src, coppice.ConditionVerified, metav1.ConditionFalse, reasonVerification)
 	if p.pool("a") != nil {
 		t.Fatal("an unsigned commit was applied")
+	}
+	before := fetches.Load()
+	for range 3 {
+		p.once()
+	}
+	if n := fetches.Load() - before; n != 0 {
+		t.Errorf("an unsigned commit is fetched again %d times", n)
 	}
 	good := p.make(bare, []plumbing.Hash{bare}, "signed\n", sign(ada))
 	p.point("refs/heads/main", good)

@@ -141,12 +141,11 @@ func (p *pass) evaluateHead(ctx context.Context) error {
 		p.memory.objects, p.memory.reported = map[string]seen{}, ""
 	}
 	if key := p.key(p.head); p.memory.head.key != key || p.memory.head.content != p.try.content || asked || p.memory.head.stale(p.clock.Now()) {
-		e, err := p.fetch(ctx, p.head, true)
+		e, err := p.fetchHead(ctx, asked)
 		if err != nil {
 			p.verified("", err)
 			return err
 		}
-		e.content = p.try.content
 		p.memory.head = e
 	}
 	p.verified(p.memory.head.from.signer, nil)
