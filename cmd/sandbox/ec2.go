@@ -63,6 +63,7 @@ by AWS_ENDPOINT_URL.`,
 		}))
 	}
 	victims("interrupt", "Take spot instances back, with two minutes' notice", func(st *ec2sim.Step, v *ec2sim.Victims) { st.Interrupt = v })
+	victims("reclaim", "Take instances in capacity reservations back, with two minutes' notice", func(st *ec2sim.Step, v *ec2sim.Victims) { st.Reclaim = v })
 	victims("rebalance", "Recommend to move away from spot instances", func(st *ec2sim.Step, v *ec2sim.Victims) { st.Rebalance = v })
 	victims("retire", "Schedule the retirement of instances", func(st *ec2sim.Step, v *ec2sim.Victims) { st.Retire = v })
 	victims("terminate", "End instances without notice", func(st *ec2sim.Step, v *ec2sim.Victims) { st.Terminate = v })

@@ -8,6 +8,7 @@ import (
 
 // Owners of the public images, as AWS documents them.
 const (
+	amazonOwner       = "137112412989"
 	eksOwner          = "602401143452"
 	bottlerocketOwner = "092701018921"
 	windowsOwner      = "801119661308"
@@ -48,6 +49,7 @@ func (s *Server) publish(img image, parameters map[string]string) {
 
 // publishAll makes every image that there is in a fresh account.
 func (s *Server) publishAll() {
+	s.publishPlainLinux(linuxRelease)
 	for minor := oldestMinor; minor <= newestMinor; minor++ {
 		version := fmt.Sprintf("1.%d", minor)
 		// The later release comes second and takes over the recommended names.
@@ -73,6 +75,17 @@ func day(release string) time.Time {
 		panic("release date: " + err.Error())
 	}
 	return t.Add(21 * time.Hour)
+}
+
+// publishPlainLinux makes Amazon Linux 2023 without Kubernetes.
+func (s *Server) publishPlainLinux(release string) {
+	for _, arch := range []string{"x86_64", "arm64"} {
+		s.publish(image{
+			name: fmt.Sprintf("al2023-ami-2023.9.%s.0-kernel-6.1-%s", release, arch),
+			arch: arch, created: day(release), owner: amazonOwner,
+			description: fmt.Sprintf("Amazon Linux 2023 AMI 2023.9.%s.0 %s HVM kernel-6.1", release, arch),
+		}, map[string]string{"/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-" + arch: "id"})
+	}
 }
 
 func (s *Server) publishLinux2023(version, release string) {

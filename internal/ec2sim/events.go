@@ -61,6 +61,21 @@ func (s *Server) interrupt(i *instance) bool {
 	return true
 }
 
+// reclaim warns that the reservation that an instance runs in is taken back, and ends
+// the instance two minutes later. It reports false for what runs in none.
+func (s *Server) reclaim(i *instance) bool {
+	if i.capacityID == "" || !i.live() || !i.interruptedAt.IsZero() {
+		return false
+	}
+	i.interruptedAt = s.clock.Now()
+	s.emit("aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning", []string{s.instanceARN(i)}, map[string]any{
+		"instance-id": i.id, "instance-action": "terminate",
+		"instance-termination-time": i.interruptedAt.Add(noticeTime).UTC().Format(time.RFC3339),
+	})
+	s.after(noticeTime, func() { s.terminate(i, "Server.CapacityReservationInterruption") })
+	return true
+}
+
 // rebalance says that a spot instance is at risk.
 func (s *Server) rebalance(i *instance) bool {
 	if i.capacityType != Spot || !i.live() {

@@ -53,6 +53,9 @@ type Step struct {
 	Interrupt *Victims `json:"interrupt,omitempty"`
 	// Rebalance recommends to move away from spot instances.
 	Rebalance *Victims `json:"rebalance,omitempty"`
+	// Reclaim takes instances in capacity reservations back, with two minutes' notice, as
+	// the owner of an interruptible reservation does.
+	Reclaim *Victims `json:"reclaim,omitempty"`
 	// Retire schedules the retirement of instances.
 	Retire *Victims `json:"retire,omitempty"`
 	// Terminate ends instances without notice, as broken hardware does.
@@ -158,7 +161,7 @@ func (st Step) validate() error {
 	set := 0
 	for _, on := range []bool{
 		st.Shortage != nil, st.Prices != nil, st.Outage != nil, st.Boot != nil, st.Calls != nil, st.Release != nil,
-		st.Interrupt != nil, st.Rebalance != nil, st.Retire != nil, st.Terminate != nil, st.Impair != nil,
+		st.Interrupt != nil, st.Rebalance != nil, st.Reclaim != nil, st.Retire != nil, st.Terminate != nil, st.Impair != nil,
 	} {
 		if on {
 			set++
@@ -195,7 +198,7 @@ func (st Step) validate() error {
 
 func (st Step) matches() []Match {
 	var all []Match
-	for _, v := range []*Victims{st.Interrupt, st.Rebalance, st.Retire, st.Terminate, st.Impair} {
+	for _, v := range []*Victims{st.Interrupt, st.Rebalance, st.Reclaim, st.Retire, st.Terminate, st.Impair} {
 		if v != nil {
 			all = append(all, v.Match)
 		}
@@ -276,6 +279,8 @@ func (s *Server) do(step Step) []string {
 		return s.each(*step.Interrupt, s.interrupt)
 	case step.Rebalance != nil:
 		return s.each(*step.Rebalance, s.rebalance)
+	case step.Reclaim != nil:
+		return s.each(*step.Reclaim, s.reclaim)
 	case step.Retire != nil:
 		return s.each(*step.Retire, s.retire)
 	case step.Terminate != nil:

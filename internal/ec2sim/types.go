@@ -189,12 +189,23 @@ func (s *Server) writeType(x *xmlWriter, t Type) {
 	x.bool("burstablePerformanceSupported", t.Burstable)
 	x.bool("dedicatedHostsSupported", !t.Burstable)
 	x.bool("autoRecoverySupported", !t.BareMetal)
+	x.str("nitroEnclavesSupport", enclaves(t))
 	x.in("supportedBootModes", func() {
 		if t.Arch != "arm64" {
 			x.str("item", "legacy-bios")
 		}
 		x.str("item", "uefi")
 	})
+}
+
+// enclaves says whether the type can give part of itself to an enclave. AWS names the
+// exceptions; of vCPUs it wants four, or two that are cores.
+// https://docs.aws.amazon.com/enclaves/latest/user/nitro-enclave.html#nitro-enclave-reqs
+func enclaves(t Type) string {
+	if t.Hypervisor == "nitro" && !t.Burstable && (t.VCPU >= 4 || t.VCPU >= 2 && t.Arch == "arm64") {
+		return "supported"
+	}
+	return "unsupported"
 }
 
 func writeEBS(x *xmlWriter, t Type) {
