@@ -1,0 +1,28 @@
+variable "cluster_name" {
+  description = "Name of the EKS cluster."
+  type        = string
+}
+
+variable "region" {
+  description = "Region of the cluster; the provider's if null."
+  type        = string
+  default     = null
+}
+
+variable "namespace" {
+  description = "Namespace that the controller runs in."
+  type        = string
+  default     = "coppice-system"
+}
+
+variable "service_account" {
+  description = "Service account that the controller runs as."
+  type        = string
+  default     = "coppice"
+}
+
+variable "tags" {
+  description = "Tags of everything that is made."
+  type        = map(string)
+  default     = {}
+}
