@@ -92,6 +92,8 @@ type Instance struct {
 	SubnetID      string
 	// SecurityGroupIDs is sorted.
 	SecurityGroupIDs []string
+	// Profile is the name of its instance profile, "" if it has none.
+	Profile string
 	// State is EC2's name: pending, running, shutting-down, terminated, stopping, stopped.
 	State      string
 	LaunchTime time.Time
@@ -124,6 +126,18 @@ type Provider interface {
 	// Observe tells what a node of the type and image turned out to have. From then on
 	// InstanceTypes promises that instead of an estimate.
 	Observe(instanceType, imageID string, capacity corev1.ResourceList)
+	// Troubled asks what is wrong with the cluster's running instances: failed status
+	// checks and planned events, one item for an instance, sorted by ID. It finds the
+	// same again for as long as it holds.
+	Troubled(ctx context.Context) ([]Interruption, error)
+	// Shifted are the IDs of zones that the cluster's traffic is shifted away from.
+	// Nothing is launched there.
+	Shifted(ctx context.Context) (map[string]bool, error)
+	// Knowledge is what was learnt of the cloud that a restart would lose, as text that
+	// is equal while nothing new is known; it holds no secret. Learn takes it over, as
+	// far as it still holds.
+	Knowledge() ([]byte, error)
+	Learn(knowledge []byte) error
 	// CleanClass removes what ResolveClass and Launch made for a class: instance
 	// profile and launch templates. It is called once no instance uses them.
 	CleanClass(ctx context.Context, class *aws.EC2NodeClass) error

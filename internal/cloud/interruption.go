@@ -29,8 +29,9 @@ type Interruption struct {
 	Kind InterruptionKind
 	// Instances are their IDs.
 	Instances []string
-	// At is when the cloud said so, zero if it didn't say.
+	// At is when the cloud said so, or since when a check has failed, or when a plan
+	// that was found by asking begins; zero if the cloud didn't say.
 	At time.Time
-	// Receipt is what the message is acknowledged with.
+	// Receipt is what the message is acknowledged with, "" for what was asked for.
 	Receipt string
 }

@@ -8,11 +8,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// How soon a load that failed is tried again: at once, nearly, while there is no
-// answer, and without haste while an old one serves.
 const (
+	// How soon a load that failed is tried again: at first almost at once while there is
+	// no answer, then ever later; without haste while an old one serves.
 	feedFirstRetry = 5 * time.Second
 	feedRetry      = 5 * time.Minute
+	// firstAnswer is how long the first answer is worth waiting for where something else
+	// will do instead: a large region's types take some five seconds.
+	firstAnswer = 10 * time.Second
 )
 
 // feed is one large answer that is refreshed while the old one goes on serving. A
@@ -29,6 +32,24 @@ type feed[T any] struct {
 	next    time.Time
 	flight  chan struct{} // closed when the load under way ends
 	err     error
+	// failures counts loads that failed since the last that didn't.
+	failures int
+	asked    time.Time // when somebody first asked
+}
+
+// soon is get for who has something else to go by: it gives up when the first answer is
+// long in coming. ok is false if there is none.
+func (f *feed[T]) soon(ctx context.Context) (value T, version uint64, ok bool) {
+	f.mu.Lock()
+	if f.asked.IsZero() {
+		f.asked = f.clock.Now()
+	}
+	left := firstAnswer - f.clock.Since(f.asked)
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, max(left, 0))
+	defer cancel()
+	value, version, err := f.get(ctx)
+	return value, version, err == nil
 }
 
 // get returns the answer and its version, which changes with every refresh. It
@@ -67,14 +88,15 @@ func (f *feed[T]) refresh(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.err = err
+	f.failures++
 	switch {
 	case err == nil:
-		f.value, f.version = value, f.version+1
+		f.value, f.version, f.failures = value, f.version+1, 0
 		f.next = f.clock.Now().Add(f.every)
 	case f.version == 0:
-		f.next = f.clock.Now().Add(feedFirstRetry)
+		f.next = f.clock.Now().Add(min(feedFirstRetry<<min(f.failures-1, 10), f.every, feedRetry))
 	default:
-		f.next = f.clock.Now().Add(feedRetry)
+		f.next = f.clock.Now().Add(min(f.every, feedRetry))
 	}
 	close(f.flight)
 	f.flight = nil

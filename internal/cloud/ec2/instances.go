@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/schemas/aws"
@@ -78,6 +79,10 @@ func instanceOf(i ec2types.Instance) cloud.Instance {
 		out.CapacityType, out.ReservationID = cloud.Reserved, deref(i.CapacityReservationId)
 	case deref(i.SpotInstanceRequestId) != "" || i.InstanceLifecycle == ec2types.InstanceLifecycleTypeSpot:
 		out.CapacityType = cloud.Spot
+	}
+	if i.IamInstanceProfile != nil {
+		arn := deref(i.IamInstanceProfile.Arn)
+		out.Profile = arn[strings.LastIndexByte(arn, '/')+1:]
 	}
 	for _, g := range i.SecurityGroups {
 		out.SecurityGroupIDs = append(out.SecurityGroupIDs, deref(g.GroupId))
@@ -164,14 +169,21 @@ func (p *Provider) Tag(ctx context.Context, id string, tags map[string]string) e
 	return nil
 }
 
-// Drifted is as in cloud.Provider.
+// Drifted is as in cloud.Provider. What it compares hardly ever changes in an
+// instance's life: a list that is a minute old, or the answer to the launch, will do.
 func (p *Provider) Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *karpenter.NodeClaim) (string, error) {
 	is := func(i cloud.Instance) bool { return i.ProviderID == claim.Status.ProviderID }
-	if list, ok := p.lists.peek(struct{}{}, factsTTL); ok {
-		if at := slices.IndexFunc(list, is); at >= 0 {
-			return cloud.Drifted(class, claim, list[at]), nil
+	list, known := p.lists.peek(struct{}{}, factsTTL)
+	if at := slices.IndexFunc(list, is); at >= 0 {
+		return cloud.Drifted(class, claim, list[at]), nil
+	}
+	if i, ok := p.launches.launched(string(claim.UID)); ok && is(i) {
+		if p.clock.Since(i.LaunchTime) < factsTTL+visibleWithin {
+			return cloud.Drifted(class, claim, i), nil
 		}
-		// It may be younger than the list.
+		if known {
+			return "", nil // the list is younger than it and doesn't have it: it is gone
+		}
 	}
 	list, err := p.Instances(ctx)
 	if err != nil {
@@ -186,7 +198,8 @@ func (p *Provider) Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *
 // CleanClass is as in cloud.Provider.
 func (p *Provider) CleanClass(ctx context.Context, class *aws.EC2NodeClass) error {
 	if class.Spec.Role != "" {
-		if err := p.deleteProfiles(ctx, class); err != nil {
+		every := func(iamtypes.InstanceProfile) (bool, error) { return true, nil }
+		if err := p.deleteProfiles(ctx, class, every); err != nil {
 			return err
 		}
 	}

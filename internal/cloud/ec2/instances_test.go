@@ -52,7 +52,7 @@ func TestInstancesAndTerminate(t *testing.T) {
 	for _, i := range list {
 		sim, _ := w.sim.Instance(i.ID)
 		if i.Zone != sim.Zone || i.ZoneID != sim.ZoneID || i.CapacityType != sim.CapacityType || i.SubnetID != sim.SubnetID || i.ImageID != sim.ImageID ||
-			!slices.Equal(i.SecurityGroupIDs, sim.SecurityGroupIDs) || i.Tags[cloud.TagNodeClaimUID] == "" || !i.LaunchTime.Equal(sim.LaunchTime) {
+			!slices.Equal(i.SecurityGroupIDs, sim.SecurityGroupIDs) || i.Tags[cloud.TagNodeClaimUID] == "" || !i.LaunchTime.Equal(sim.LaunchTime) || i.Profile != class.Status.InstanceProfile {
 			t.Errorf("listed %+v\nis %+v", i, sim)
 		}
 	}
@@ -173,7 +173,11 @@ func TestDrifted(t *testing.T) {
 			t.Errorf("%s: drift is %q (%v), want %q", what, got, err, want)
 		}
 	}
+	w.sim.ResetCounters()
 	check("right after the launch", "")
+	if n := w.calls("ec2:DescribeInstances"); n != 0 {
+		t.Errorf("what the launch has just answered was asked again by %d calls", n)
+	}
 	w.clock.Advance(visibleWithin)
 	w.sim.ResetCounters()
 	for range 100 {
@@ -215,6 +219,7 @@ func TestNewRefuses(t *testing.T) {
 		"no cluster":        {},
 		"overhead":          {ClusterName: "demo", MemoryOverhead: new(7.5)},
 		"negative overhead": {ClusterName: "demo", MemoryOverhead: new(-0.1)},
+		"hasty refresh":     {ClusterName: "demo", AMIRefresh: time.Second},
 		"negative ENIs":     {ClusterName: "demo", ReservedENIs: -1},
 	} {
 		if _, err := New(t.Context(), cfg); err == nil {

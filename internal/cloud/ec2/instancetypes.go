@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/catalogue"
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/schemas/aws"
 )
@@ -42,34 +43,30 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 	if len(class.Status.AMIs) == 0 || len(class.Status.Subnets) == 0 {
 		return nil, fmt.Errorf("list instance types of EC2NodeClass %s: its images and subnets aren't resolved yet", class.Name)
 	}
-	sold, machinesVersion, err := p.machines.get(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list instance types of EC2NodeClass %s: %w", class.Name, err)
+	// What EC2 and Pricing haven't said yet the catalogue has, and without spot prices
+	// spot is to be had at the on-demand price.
+	sold, machinesVersion, ok := p.machines.soon(ctx)
+	if !ok {
+		sold = fromCatalogue(catalogue.Get(), p.region)
 	}
-	prices, pricesVersion, err := p.prices.get(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list instance types of EC2NodeClass %s: %w", class.Name, err)
+	prices, pricesVersion, ok := p.prices.soon(ctx)
+	if !ok {
+		prices = cataloguePrices(catalogue.Get(), p.region)
 	}
-	// Without spot prices, spot is still to be had: at the on-demand price, until
-	// the prices are known.
-	spots, spotsVersion, err := p.spots.get(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, err
-		}
+	spots, spotsVersion, ok := p.spots.soon(ctx)
+	if !ok {
 		spots = nil
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	out, shortageVersion := p.unavailable.at(p.clock.Now())
+	out.away = awayFrom(class.Status.Subnets, p.shifted(ctx))
 	free, reservedVersion := p.reserved.free()
 
 	memory, memoryVersion := p.memory.all()
 	shape := shapeOf(class)
-	// A zone that can't be asked about is open.
-	away, err := p.Shifted(ctx)
-	if err != nil && ctx.Err() != nil {
-		return nil, err
-	}
-	market := marketVersion{placesOf(class), strings.Join(slices.Sorted(maps.Keys(away)), " "), pricesVersion, spotsVersion, shortageVersion, reservedVersion}
+	market := marketVersion{placesOf(class), strings.Join(slices.Sorted(maps.Keys(out.away)), ","), pricesVersion, spotsVersion, shortageVersion, reservedVersion}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.types[class.Name]
@@ -84,7 +81,7 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 	if known.list == nil || known.market != market {
 		known.market = market
 		known.list = withOfferings(known.base, offeringInput{
-			class: class, sold: sold, prices: prices, spots: spots, short: out, free: free, away: away,
+			class: class, sold: sold, prices: prices, spots: spots, short: out, free: free,
 		})
 	}
 	return known.list, nil
@@ -223,8 +220,7 @@ type offeringInput struct {
 	prices map[string]int64
 	spots  map[spotPool]int64 // nil if unknown
 	short  shortages
-	free   map[string]int  // instances left, by reservation
-	away   map[string]bool // zones that are shifted away from, by their IDs
+	free   map[string]int // instances left, by reservation
 }
 
 // withOfferings returns the types with the ways to buy each in the zones that the
@@ -234,6 +230,7 @@ func withOfferings(base []cloud.InstanceType, in offeringInput) []cloud.Instance
 	for _, s := range in.class.Status.Subnets {
 		zoneIDs[s.Zone] = s.ZoneID
 	}
+	names := slices.Sorted(maps.Keys(zoneIDs))
 	reservations := map[string][]aws.CapacityReservation{}
 	for _, r := range in.class.Status.CapacityReservations {
 		reservations[r.InstanceType] = append(reservations[r.InstanceType], r)
@@ -246,7 +243,7 @@ func withOfferings(base []cloud.InstanceType, in offeringInput) []cloud.Instance
 		if !found {
 			continue
 		}
-		t.Offerings = offerings(&in.sold.machines[i], in.sold.zones[t.Name], zoneIDs, reservations[t.Name], in)
+		t.Offerings = offerings(&in.sold.machines[i], in.sold.soldIn(t.Name, zoneIDs, names), zoneIDs, reservations[t.Name], in)
 		if len(t.Offerings) > 0 {
 			out = append(out, t)
 		}
@@ -266,7 +263,7 @@ func offerings(m *machine, zones []string, zoneIDs map[string]string, reservatio
 			if price > 0 {
 				out = append(out, cloud.Offering{
 					CapacityType: capacityType, Zone: zone, ZoneID: zoneID, MicroUSD: price,
-					Available: !in.away[zoneID] && !in.short.out(capacityType, m.name, zone, ""),
+					Available: !in.short.out(capacityType, m.name, zone, ""),
 				})
 			}
 		}
@@ -290,7 +287,7 @@ func offerings(m *machine, zones []string, zoneIDs map[string]string, reservatio
 		out = append(out, cloud.Offering{
 			// It is paid for whether it is used or not.
 			CapacityType: cloud.Reserved, Zone: r.AvailabilityZone, ZoneID: zoneID, MicroUSD: 0,
-			Available: free > 0 && !in.away[zoneID] && r.State != aws.CapacityReservationStateExpiring &&
+			Available: free > 0 && r.State != aws.CapacityReservationStateExpiring &&
 				!in.short.out(cloud.Reserved, m.name, r.AvailabilityZone, r.ID),
 			ReservationID: r.ID, ReservedCount: free,
 		})

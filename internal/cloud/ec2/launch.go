@@ -26,6 +26,11 @@ const (
 	// call that launched it. It promises no figure; seconds are usual.
 	visibleWithin = 30 * time.Second
 
+	// predecessorsList is how old a list may be in which to look for what a predecessor
+	// launched: it did so before this process began. Were it missed, the client token
+	// would still keep it from being launched again.
+	predecessorsList = 10 * time.Second
+
 	// launchMemory is how long a token's outcome is remembered. Nobody launches by a
 	// claim that is older.
 	launchMemory = time.Hour
@@ -52,7 +57,7 @@ func (p *Provider) Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.I
 	// A claim that was there before us may have been launched by who was here before
 	// us. Claims of the first minute count: clocks differ.
 	if !l.looked && req.Claim.CreationTimestamp.Time.Before(p.started.Add(time.Minute)) {
-		found, err := p.findByToken(ctx, req.Token)
+		found, err := p.findByToken(ctx, req.Token, predecessorsList)
 		if err != nil {
 			return cloud.Instance{}, fmt.Errorf("launch %s: %w", req.Claim.Name, err)
 		}
@@ -80,6 +85,7 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 	shortage := &cloud.InsufficientCapacityError{Reason: "NoOfferingAvailable"}
 	for range maxRounds {
 		short, _ := p.unavailable.at(p.clock.Now())
+		short.away = awayFrom(req.Class.Status.Subnets, p.shifted(ctx))
 		plan := planFleet(req.Claim, req.Class, req.Types, short)
 		if len(plan.candidates) == 0 {
 			return cloud.Instance{}, shortage
@@ -177,7 +183,7 @@ func (p *Provider) makeFleet(ctx context.Context, req cloud.LaunchRequest, plan 
 	if err != nil {
 		return nil, err
 	}
-	subnets := subnetByZone(found, p.addresses.taken(p.clock.Now()), short)
+	subnets := subnetByZone(found, p.addresses.taken(p.clock.Now(), p.subnets.ttl), short)
 	f := &fleet{images: map[string]string{}, zones: subnetZones(found), reservations: map[spotPool]string{}}
 
 	groups := map[templateKey][]ec2types.FleetLaunchTemplateOverridesRequest{}
@@ -363,7 +369,7 @@ func (p *Provider) createFleet(ctx context.Context, req cloud.LaunchRequest, f *
 // gone, and the next attempt takes the next client token.
 func (p *Provider) earlierLaunch(ctx context.Context, req cloud.LaunchRequest, l *launchState) (*cloud.Instance, error) {
 	p.lists.forget(struct{}{})
-	found, err := p.findByToken(ctx, req.Token)
+	found, err := p.findByToken(ctx, req.Token, 0)
 	if err != nil || found != nil {
 		return found, err
 	}
@@ -378,11 +384,15 @@ func (p *Provider) earlierLaunch(ctx context.Context, req cloud.LaunchRequest, l
 	return nil, fmt.Errorf("an earlier launch for this claim is under way and its instance can't be seen yet")
 }
 
-// findByToken returns the instance that carries the token as a tag, or nil.
-func (p *Provider) findByToken(ctx context.Context, token string) (*cloud.Instance, error) {
-	list, err := p.Instances(ctx)
-	if err != nil {
-		return nil, err
+// findByToken returns the instance that carries the token as a tag, or nil. A list of
+// the age will do.
+func (p *Provider) findByToken(ctx context.Context, token string, age time.Duration) (*cloud.Instance, error) {
+	list, known := p.lists.peek(struct{}{}, age)
+	if !known {
+		var err error
+		if list, err = p.Instances(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for i := range list {
 		if list[i].Tags[cloud.TagNodeClaimUID] == token {
@@ -396,7 +406,7 @@ func (p *Provider) findByToken(ctx context.Context, token string) (*cloud.Instan
 func (p *Provider) launched(req cloud.LaunchRequest, plan fleetPlan, f *fleet, got ec2types.CreateFleetInstance) cloud.Instance {
 	i := cloud.Instance{
 		ID: got.InstanceIds[0], Type: string(got.InstanceType), CapacityType: plan.capacityType,
-		State: string(ec2types.InstanceStateNamePending), LaunchTime: p.clock.Now(), Tags: p.instanceTags(req),
+		State: string(ec2types.InstanceStateNamePending), LaunchTime: p.clock.Now(), Tags: p.instanceTags(req), Profile: req.Class.Status.InstanceProfile,
 	}
 	if o := overridesOf(got.LaunchTemplateAndOverrides); o != nil {
 		i.SubnetID, i.Zone, i.ImageID = deref(o.SubnetId), deref(o.AvailabilityZone), deref(o.ImageId)
@@ -433,7 +443,7 @@ func wantsEFA(claim *karpenter.NodeClaim) bool {
 func (p *Provider) efas(ctx context.Context, t *cloud.InstanceType) (efas, cards int64) {
 	q := t.Capacity[aws.ResourceEFA]
 	cards = 1
-	if sold, _, err := p.machines.get(ctx); err == nil {
+	if sold, _, ok := p.machines.soon(ctx); ok {
 		for i := range sold.machines {
 			if sold.machines[i].name == t.Name {
 				cards = sold.machines[i].cards
@@ -481,6 +491,19 @@ func (l *launchLog) of(token string, now time.Time) *launchState {
 	return s
 }
 
+// launched returns the instance that the token launched, if it is known.
+func (l *launchLog) launched(token string) (cloud.Instance, bool) {
+	l.mu.Lock()
+	s := l.states[token]
+	l.mu.Unlock()
+	if s == nil {
+		return cloud.Instance{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return deref(s.instance), s.instance != nil
+}
+
 // addressLog counts the addresses that launches took since the subnets were read.
 type addressLog struct {
 	mu    sync.Mutex
@@ -503,10 +526,11 @@ func (l *addressLog) take(subnet string, now time.Time) {
 	l.takes = append(l.takes, addressTake{subnet, now})
 }
 
-func (l *addressLog) taken(now time.Time) map[string]int {
+// taken counts the addresses taken within the time that subnets are read again after.
+func (l *addressLog) taken(now time.Time, within time.Duration) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.takes = slices.DeleteFunc(l.takes, func(t addressTake) bool { return now.Sub(t.at) > selectionTTL })
+	l.takes = slices.DeleteFunc(l.takes, func(t addressTake) bool { return now.Sub(t.at) > within })
 	out := map[string]int{}
 	for _, t := range l.takes {
 		out[t.subnet] += addressesPerNode

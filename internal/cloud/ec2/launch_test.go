@@ -3,6 +3,7 @@ package ec2
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -185,7 +186,7 @@ func TestLaunch(t *testing.T) {
 	sim := made[0]
 	if got.ID != sim.ID || got.ProviderID != "aws:///"+sim.Zone+"/"+sim.ID || got.Type != sim.Type || got.Zone != sim.Zone ||
 		got.ZoneID != sim.ZoneID || got.CapacityType != sim.CapacityType || got.ImageID != sim.ImageID || got.SubnetID != sim.SubnetID ||
-		!slices.Equal(got.SecurityGroupIDs, sim.SecurityGroupIDs) {
+		!slices.Equal(got.SecurityGroupIDs, sim.SecurityGroupIDs) || got.Profile != class.Status.InstanceProfile {
 		t.Errorf("launched %+v\nis %+v", got, sim)
 	}
 	if sim.CapacityType != "spot" {
@@ -312,6 +313,21 @@ func TestLaunchAfterAnEmptyFleet(t *testing.T) {
 	}
 	if got := w.launch(next, req); got.ID == first.ID || len(w.live()) != 1 {
 		t.Errorf("launched %s, %d run", got.ID, len(w.live()))
+	}
+}
+
+// Launches right after a start look for a predecessor's instances in one list.
+func TestLaunchesAfterAStartShareAList(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	w.sim.ResetCounters()
+	for n := range 8 {
+		w.launch(p, w.request(p, class, w.claim(fmt.Sprint(n)), []string{"m5.large"}, []string{"on-demand"}))
+		w.clock.Advance(time.Second)
+	}
+	if n := w.calls("ec2:DescribeInstances"); n != 1 {
+		t.Errorf("8 launches took %d lists", n)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -29,8 +30,10 @@ const (
 // machineList is what the region sells.
 type machineList struct {
 	machines []machine // sorted by name
-	// zones holds the zones that sell a type, by its name, sorted.
-	zones map[string][]string
+	// zones holds the zones that sell a type, by its name, sorted. They are IDs if
+	// byZoneID is set; if everywhere is, nothing is known of them.
+	zones                map[string][]string
+	byZoneID, everywhere bool
 }
 
 // spotPool is where a spot price is made.
@@ -97,21 +100,10 @@ func (p *Provider) describeOfferings(ctx context.Context) (map[string][]string, 
 	return out, nil
 }
 
-// loadPrices returns the on-demand price of each type, from the Pricing API where
-// it answers and from the catalogue where it doesn't.
+// loadPrices returns the on-demand price of each type, from the Pricing API where it
+// has one and from the catalogue where it hasn't.
 func (p *Provider) loadPrices(ctx context.Context) (map[string]int64, error) {
-	out := map[string]int64{}
-	facts := catalogue.Get()
-	for _, t := range facts.Types() {
-		price, ok := facts.Price(t.Name, p.region)
-		if !ok || price.OnDemand == 0 {
-			// Regions differ by some 20 %: good enough to order types by.
-			price, ok = facts.Price(t.Name, "us-east-1")
-		}
-		if ok && price.OnDemand > 0 {
-			out[t.Name] = price.OnDemand
-		}
-	}
+	out := cataloguePrices(catalogue.Get(), p.region)
 	if p.cfg.IsolatedVPC {
 		return out, nil
 	}
@@ -121,14 +113,11 @@ func (p *Provider) loadPrices(ctx context.Context) (map[string]int64, error) {
 	wg.Go(func() { shared, sharedErr = p.listPrices(ctx, "Shared", "Compute Instance") })
 	wg.Go(func() { metal, metalErr = p.listPrices(ctx, "Dedicated", "Compute Instance (bare metal)") })
 	wg.Wait()
-	for _, found := range []map[string]int64{shared, metal} {
-		for name, price := range found {
-			out[name] = price
-		}
-	}
-	if err := errors.Join(sharedErr, metalErr); err != nil && len(out) == 0 {
+	if err := errors.Join(sharedErr, metalErr); err != nil {
 		return nil, err
 	}
+	maps.Copy(out, shared)
+	maps.Copy(out, metal)
 	return out, nil
 }
 

@@ -1,8 +1,8 @@
 package ec2
 
 import (
-	"maps"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,10 +12,16 @@ import (
 // memoryKey is what a node's memory depends on: the machine, and the kernel.
 type memoryKey struct{ instanceType, image string }
 
+// measured is the least memory that nodes of a kind had, and when the last was seen.
+type measured struct {
+	bytes int64
+	at    time.Time
+}
+
 // memoryLog holds the memory in bytes that nodes turned out to have.
 type memoryLog struct {
 	mu      sync.Mutex
-	seen    map[memoryKey]int64
+	seen    map[memoryKey]measured
 	version uint64
 }
 
@@ -31,24 +37,33 @@ func (p *Provider) Observe(instanceType, imageID string, capacity corev1.Resourc
 	if t, ok := catalogue.Get().Type(instanceType); ok && bytes > t.MemoryMiB*mebibyte {
 		return // a node can't have more than its machine: this isn't one
 	}
-	p.memory.observe(memoryKey{instanceType, imageID}, bytes)
+	p.memory.observe(memoryKey{instanceType, imageID}, bytes, p.clock.Now())
 }
 
-func (l *memoryLog) observe(k memoryKey, bytes int64) {
+func (l *memoryLog) observe(k memoryKey, bytes int64, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen == nil {
-		l.seen = map[memoryKey]int64{}
+		l.seen = map[memoryKey]measured{}
 	}
-	if had, known := l.seen[k]; !known || bytes < had {
-		l.seen[k] = bytes
+	had, known := l.seen[k]
+	if !known || bytes < had.bytes {
+		had.bytes = bytes
 		l.version++
 	}
+	if at.After(had.at) {
+		had.at = at
+	}
+	l.seen[k] = had
 }
 
 // all returns what was seen. The version changes whenever the answer does.
 func (l *memoryLog) all() (map[memoryKey]int64, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return maps.Clone(l.seen), l.version
+	out := make(map[memoryKey]int64, len(l.seen))
+	for k, m := range l.seen {
+		out[k] = m.bytes
+	}
+	return out, l.version
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
@@ -111,8 +112,37 @@ func (p *Provider) removeRole(ctx context.Context, profile, role string) error {
 	return nil
 }
 
-// deleteProfiles removes every profile that was ever made for the class.
-func (p *Provider) deleteProfiles(ctx context.Context, class *aws.EC2NodeClass) error {
+// profileGrace is how old a profile has to be to be swept: an instance that is being
+// launched with it may not be listed yet.
+const profileGrace = time.Hour
+
+// sweepProfiles deletes the class's profiles for roles that it had before, once no
+// instance has them.
+func (p *Provider) sweepProfiles(ctx context.Context, class *aws.EC2NodeClass) error {
+	current, now := p.profileName(class), p.clock.Now()
+	var used map[string]bool
+	return p.deleteProfiles(ctx, class, func(profile iamtypes.InstanceProfile) (bool, error) {
+		name := deref(profile.InstanceProfileName)
+		if name == current || now.Sub(deref(profile.CreateDate)) < profileGrace {
+			return false, nil
+		}
+		if used == nil {
+			list, err := p.Instances(ctx)
+			if err != nil {
+				return false, fmt.Errorf("sweep instance profiles: %w", err)
+			}
+			used = map[string]bool{}
+			for _, i := range list {
+				used[i.Profile] = true
+			}
+		}
+		return !used[name], nil
+	})
+}
+
+// deleteProfiles removes those of the profiles that were ever made for the class that
+// goes says.
+func (p *Provider) deleteProfiles(ctx context.Context, class *aws.EC2NodeClass, goes func(iamtypes.InstanceProfile) (bool, error)) error {
 	path := p.profilePath(class)
 	pages := iam.NewListInstanceProfilesPaginator(p.iam, &iam.ListInstanceProfilesInput{PathPrefix: &path})
 	var errs []error
@@ -122,7 +152,12 @@ func (p *Provider) deleteProfiles(ctx context.Context, class *aws.EC2NodeClass) 
 			return failed("list instance profiles under "+path, err)
 		}
 		for _, profile := range page.InstanceProfiles {
-			errs = append(errs, p.deleteProfile(ctx, profile))
+			switch yes, err := goes(profile); {
+			case err != nil:
+				return err
+			case yes:
+				errs = append(errs, p.deleteProfile(ctx, profile))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package ec2
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -84,6 +85,9 @@ type Config struct {
 	ZonalShift bool
 	// InterruptionQueue is the name of the SQS queue that EventBridge sends notices to.
 	InterruptionQueue string
+	// AMIRefresh, SubnetRefresh and SecurityGroupRefresh are how long what selectors found
+	// is taken to hold. Zero means a minute, which is also the least.
+	AMIRefresh, SubnetRefresh, SecurityGroupRefresh time.Duration
 	// Clock is the time that caches and conditions follow. Nil means real time.
 	Clock clock.PassiveClock
 }
@@ -97,6 +101,14 @@ func (c *Config) validate() error {
 	}
 	if c.ReservedENIs < 0 {
 		return fmt.Errorf("reserved ENIs %d must not be negative", c.ReservedENIs)
+	}
+	for _, x := range []struct {
+		name     string
+		interval time.Duration
+	}{{"AMI", c.AMIRefresh}, {"subnet", c.SubnetRefresh}, {"security group", c.SecurityGroupRefresh}} {
+		if x.interval != 0 && x.interval < selectionTTL {
+			return fmt.Errorf("%s refresh interval %s must be at least %s", x.name, x.interval, selectionTTL)
+		}
 	}
 	return nil
 }
@@ -160,7 +172,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConnsPerHost = idleConnections
 	})
-	options := []func(*config.LoadOptions) error{config.WithHTTPClient(client), config.WithAppID("coppice")}
+	options := []func(*config.LoadOptions) error{config.WithHTTPClient(client), config.WithAppID("coppice"), config.WithRetryer(newPace)}
 	if cfg.Region != "" {
 		options = append(options, config.WithRegion(cfg.Region))
 	}
@@ -197,9 +209,9 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 
 		overheadPPM: int64(overhead*1e6 + 0.5),
 
-		subnets:      newMemo[string, []ec2types.Subnet](clk, selectionTTL),
-		groups:       newMemo[string, []ec2types.SecurityGroup](clk, selectionTTL),
-		images:       newMemo[string, []ec2types.Image](clk, selectionTTL),
+		subnets:      newMemo[string, []ec2types.Subnet](clk, cmp.Or(cfg.SubnetRefresh, selectionTTL)),
+		groups:       newMemo[string, []ec2types.SecurityGroup](clk, cmp.Or(cfg.SecurityGroupRefresh, selectionTTL)),
+		images:       newMemo[string, []ec2types.Image](clk, cmp.Or(cfg.AMIRefresh, selectionTTL)),
 		reservations: newMemo[string, []ec2types.CapacityReservation](clk, selectionTTL),
 		placements:   newMemo[string, []ec2types.PlacementGroup](clk, selectionTTL),
 		parameters:   newMemo[string, string](clk, parameterTTL),
@@ -240,8 +252,8 @@ func pricingRegion(region string) string {
 // clusterInfo is what EKS says of the cluster.
 type clusterInfo struct {
 	cluster
-	version string
 	arn     string
+	version string
 	ipv6    bool
 }
 
@@ -254,8 +266,8 @@ func (p *Provider) describeCluster(ctx context.Context) (clusterInfo, error) {
 		}
 		info := clusterInfo{
 			cluster: cluster{name: p.cfg.ClusterName, endpoint: deref(out.Cluster.Endpoint)},
-			version: deref(out.Cluster.Version),
 			arn:     deref(out.Cluster.Arn),
+			version: deref(out.Cluster.Version),
 		}
 		if ca := out.Cluster.CertificateAuthority; ca != nil {
 			info.ca = deref(ca.Data)

@@ -50,6 +50,8 @@ type reservedLog struct {
 	mu      sync.Mutex
 	left    map[string]int
 	version uint64
+	// blocks holds when each capacity block ends.
+	blocks map[string]time.Time
 }
 
 // observe takes over what EC2 says.
@@ -57,15 +59,27 @@ func (l *reservedLog) observe(found []ec2types.CapacityReservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.left == nil {
-		l.left = map[string]int{}
+		l.left, l.blocks = map[string]int{}, map[string]time.Time{}
 	}
 	for _, r := range found {
 		id, n := deref(r.CapacityReservationId), int(deref(r.AvailableInstanceCount))
+		if r.ReservationType == ec2types.CapacityReservationTypeCapacityBlock && r.EndDate != nil {
+			l.blocks[id] = *r.EndDate
+		}
 		if was, known := l.left[id]; !known || was != n {
 			l.left[id] = n
 			l.version++
 		}
 	}
+}
+
+// expiring says whether the reservation is a capacity block whose instances EC2 will
+// soon end, and when it ends.
+func (l *reservedLog) expiring(id string, now time.Time) (time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	end, block := l.blocks[id]
+	return end, block && !now.Before(end.Add(-blockExpiry))
 }
 
 // take says that an instance was launched into the reservation.

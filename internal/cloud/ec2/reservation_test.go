@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/schemas/aws"
 )
 
@@ -67,6 +68,61 @@ func TestLaunchReserved(t *testing.T) {
 	}
 	if reserved != 2 {
 		t.Errorf("%d of the listed instances are reserved", reserved)
+	}
+}
+
+// When a reservation's owner takes it back there is a notice, and the reservation is
+// left alone from then on.
+func TestReservationInterrupted(t *testing.T) {
+	w := newWorld(t, func(c *ec2sim.Config) { c.Queues = []string{"demo"} })
+	p := w.provider(func(c *Config) { c.InterruptionQueue = "demo" })
+	zone := w.resolve(p, newClass()).Status.Subnets[0].Zone
+	reserved, err := p.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
+		InstanceType: new("m5.large"), AvailabilityZone: &zone, InstanceCount: new(int32(2)),
+		InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	class := newClass()
+	class.Spec.CapacityReservationSelectorTerms = []aws.CapacityReservationSelectorTerm{{ID: *reserved.CapacityReservation.CapacityReservationId}}
+	w.resolve(p, class)
+	got := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"*"}))
+	spot := w.launch(p, w.request(p, class, w.claim("2"), []string{"m5.large"}, []string{cloud.Spot}))
+	w.clock.Advance(time.Minute)
+	if hit := w.do(ec2sim.Step{Reclaim: &ec2sim.Victims{}}); !slices.Equal(hit, []string{got.ID}) {
+		t.Fatalf("reclaimed %v, want %s and not %s", hit, got.ID, spot.ID)
+	}
+	var notices []cloud.Interruption
+	for range 5 {
+		list, err := p.Interruptions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range list {
+			if i.Kind != cloud.NoInterruption {
+				notices = append(notices, i)
+			}
+			if err := p.Acknowledge(t.Context(), []string{i.Receipt}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(notices) > 0 {
+			break
+		}
+	}
+	if len(notices) != 1 || notices[0].Kind != cloud.ReservationInterrupted || !slices.Equal(notices[0].Instances, []string{got.ID}) || !notices[0].At.Equal(w.clock.Now()) {
+		t.Errorf("notices are %+v", notices)
+	}
+	p.Lost(got.CapacityType, got.Type, got.Zone, got.ReservationID)
+	for _, o := range w.request(p, class, w.claim("3"), []string{"m5.large"}, []string{"*"}).Types[0].Offerings {
+		if o.Available == (o.CapacityType == cloud.Reserved) {
+			t.Errorf("after the notice there is %+v", o)
+		}
+	}
+	w.clock.Advance(2 * time.Minute)
+	if i, _ := w.sim.Instance(got.ID); i.State == ec2sim.StateRunning {
+		t.Error("the instance goes on running")
 	}
 }
 

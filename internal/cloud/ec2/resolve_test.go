@@ -31,6 +31,24 @@ func conditionsText(l []metav1.Condition) string {
 	return strings.Join(out, "\n") + "\n"
 }
 
+// What selectors find is asked for again after the interval that the operator chose.
+func TestRefreshIntervals(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider(func(c *Config) { c.AMIRefresh = 5 * time.Minute; c.SecurityGroupRefresh = 2 * time.Minute })
+	class := w.resolve(p, newClass())
+	w.clock.Advance(10 * time.Minute)
+	w.sim.ResetCounters()
+	for range 10 {
+		w.resolve(p, class)
+		w.clock.Advance(time.Minute)
+	}
+	for action, want := range map[string]int{"ec2:DescribeImages": 2, "ec2:DescribeSecurityGroups": 5, "ec2:DescribeSubnets": 10} {
+		if n := w.calls(action); n != want {
+			t.Errorf("in ten minutes %s was called %d times, want %d", action, n, want)
+		}
+	}
+}
+
 func TestResolveClass(t *testing.T) {
 	w := newWorld(t)
 	p := w.provider()
@@ -348,5 +366,45 @@ func TestSweepTemplates(t *testing.T) {
 	w.launch(p, w.request(p, class, w.claim("3"), []string{"m5.large"}, []string{"on-demand"}))
 	if n := w.calls("ec2:CreateLaunchTemplate"); n != 0 {
 		t.Errorf("the launch template in use was made again %d times", n)
+	}
+}
+
+// The profile of a role that the class had before goes once no instance has it.
+func TestSweepProfiles(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	old := class.Status.InstanceProfile
+	w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"on-demand"}))
+	class.Spec.Role = "AnotherRole"
+	w.resolve(p, class)
+	if class.Status.InstanceProfile == old {
+		t.Fatal("another role has the same profile")
+	}
+	sweep := func() int {
+		t.Helper()
+		w.sim.ResetCounters()
+		w.clock.Advance(templateIdle + time.Minute)
+		w.resolve(p, class)
+		return w.calls("iam:DeleteInstanceProfile")
+	}
+	if n := sweep(); n != 0 {
+		t.Errorf("%d profiles were deleted while an instance has the old one", n)
+	}
+	for _, i := range w.live() {
+		if err := p.Terminate(t.Context(), i.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.clock.Advance(2 * time.Minute)
+	if n := sweep(); n != 1 {
+		t.Errorf("%d profiles were deleted, want the old one", n)
+	}
+	if n := sweep(); n != 0 {
+		t.Errorf("%d more were deleted", n)
+	}
+	launched := w.launch(p, w.request(p, class, w.claim("2"), []string{"m5.large"}, []string{"on-demand"}))
+	if i, _ := w.sim.Instance(launched.ID); !strings.HasSuffix(i.InstanceProfile, class.Status.InstanceProfile) {
+		t.Errorf("the next instance has profile %q", i.InstanceProfile)
 	}
 }

@@ -113,11 +113,17 @@ func (u *unavailable) at(now time.Time) (shortages, uint64) {
 type shortages struct {
 	offerings map[offeringKey]bool
 	subnets   map[string]bool
+	// away holds zones that nothing should be launched in.
+	away map[string]bool
 }
 
-// out reports whether the offering is covered by a shortage of itself, of its
-// type in all zones, of all types in its zone, or of its whole market.
+// out reports whether the offering is in a zone to stay away from, or covered by a
+// shortage of itself, of its type in all zones, of all types in its zone, or of its
+// whole market.
 func (s shortages) out(capacityType, instanceType, zone, reservation string) bool {
+	if s.away[zone] {
+		return true
+	}
 	if len(s.offerings) == 0 {
 		return false
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/arczonalshift"
 	"github.com/aws/aws-sdk-go-v2/service/arczonalshift/types"
+
+	"github.com/coppice-dev/coppice/schemas/aws"
 )
 
 // shiftsEvery is how often zonal shifts are asked for: Karpenter's value.
@@ -45,4 +47,28 @@ func (p *Provider) Shifted(ctx context.Context) (map[string]bool, error) {
 	}
 	away, _, err := p.shifts.get(ctx)
 	return away, err
+}
+
+// shifted is Shifted for who has to go on: when nobody can say, or not soon, there are
+// none. That ARC can't be reached must not keep nodes from being launched.
+func (p *Provider) shifted(ctx context.Context) map[string]bool {
+	if !p.cfg.ZonalShift {
+		return nil
+	}
+	away, _, _ := p.shifts.soon(ctx)
+	return away
+}
+
+// awayFrom are the names of those zones of the class whose ID is among away.
+func awayFrom(subnets []aws.Subnet, away map[string]bool) map[string]bool {
+	var out map[string]bool
+	for _, s := range subnets {
+		if away[s.ZoneID] {
+			if out == nil {
+				out = map[string]bool{}
+			}
+			out[s.Zone] = true
+		}
+	}
+	return out
 }
