@@ -28,6 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/interrupt"
+	"github.com/coppice-dev/coppice/reconcile/keep"
 	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/reconcile/nodeclass"
@@ -42,6 +43,7 @@ type Cloud interface {
 	disrupt.Cloud
 	interrupt.Queue
 	nodeclass.Cloud
+	keep.Cloud
 }
 
 // Options configure the controllers.
@@ -68,6 +70,9 @@ type Options struct {
 	MinValues   pack.MinValuesPolicy
 	// Timeouts bound how long a NodeClaim may take to become a ready Node.
 	Timeouts lifecycle.Timeouts
+	// KnowledgeNamespace is where the ConfigMap is that keeps what was learnt of the
+	// cloud; without it nothing is kept.
+	KnowledgeNamespace string
 	// Clock is the time that decisions follow; nil means real time.
 	Clock clock.WithTicker
 	// MetricsAddress and HealthAddress are host:port; "0" turns a server off.
@@ -124,6 +129,7 @@ func Run(ctx context.Context, o Options) error {
 			options.Queue = o.Interruptions
 			return interrupt.Setup(mgr, o.Cloud, clk, options)
 		},
+		"keep":    func() error { return keep.Setup(mgr, o.Cloud, clk, o.KnowledgeNamespace) },
 		"disrupt": func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk, o.Gates, book) },
 	} {
 		if err := setup(); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -69,8 +70,11 @@ type controllerOptions struct {
 	disableDryRun  bool
 	reservedENIs   int
 	queue          string
-	rebalance      bool
 	zonalShift     bool
+	amis           time.Duration
+	subnets        time.Duration
+	securityGroups time.Duration
+	rebalance      bool
 	gates          string
 }
 
@@ -124,7 +128,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.secureAddress, "secure-bind-address", "127.0.0.1:8443", "`host:port` where 'coppice explain' asks for decisions, and metrics are served over TLS, to users whom the API server lets get /decisions and /metrics; 0 for none [SECURE_BIND_ADDRESS]")
 	f.StringVar(&o.webhookAddress, "webhook-bind-address", "0", "`host:port` where forges tell of pushes, at /hooks/NAMESPACE/NODESOURCE, 0 for none [WEBHOOK_BIND_ADDRESS]")
 	f.BoolVar(&o.leaderElection, "leader-elect", true, "wait until no other replica leads [LEADER_ELECT]")
-	f.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "namespace of the Lease; in a pod its own [LEADER_ELECTION_NAMESPACE]")
+	f.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "namespace of the Lease and of what is kept of the cloud; in a pod its own [LEADER_ELECTION_NAMESPACE]")
 	f.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 15*time.Second, "how long after the leader's death another may lead [LEADER_ELECTION_LEASE_DURATION]")
 	f.Float32Var(&o.qps, "kube-client-qps", 200, "requests per second to the API server [KUBE_CLIENT_QPS]")
 	f.IntVar(&o.burst, "kube-client-burst", 300, "requests to the API server in a burst [KUBE_CLIENT_BURST]")
@@ -137,6 +141,9 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.rebalance, "drain-on-rebalance", false, "take spot nodes away when EC2 recommends it, not only when it is certain [DRAIN_ON_REBALANCE]")
 	f.BoolVar(&o.zonalShift, "enable-zonal-shift", false, "while a zonal shift moves the cluster's traffic away from a zone, launch no node there and take none there away voluntarily [ENABLE_ZONAL_SHIFT]")
 	f.StringVar(&o.gates, "feature-gates", "", "Karpenter's `NAME=true,...`: SpotToSpotConsolidation and NodeRepair are known, others are ignored [FEATURE_GATES]")
+	f.DurationVar(&o.amis, "ami-refresh-interval", time.Minute, "how long the images that a class selects are taken to be the same, a minute at least [AMI_REFRESH_INTERVAL]")
+	f.DurationVar(&o.subnets, "subnet-refresh-interval", time.Minute, "the same for subnets [SUBNET_REFRESH_INTERVAL]")
+	f.DurationVar(&o.securityGroups, "security-group-refresh-interval", time.Minute, "the same for security groups [SECURITY_GROUP_REFRESH_INTERVAL]")
 	f.BoolVar(&o.disableDryRun, "disable-dry-run", false, "don't check permissions by dry runs before a NodeClass is ready [DISABLE_DRY_RUN]")
 	f.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "don't ask the Pricing API, which has no VPC endpoint [ISOLATED_VPC]")
 }
@@ -191,6 +198,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 		KubernetesVersion: func(context.Context) (string, error) { return serverMinor(kube) },
 		MemoryOverhead:    &o.memoryOverhead, IsolatedVPC: o.isolatedVPC, DisableDryRun: o.disableDryRun,
 		ReservedENIs: o.reservedENIs, InterruptionQueue: o.queue, ZonalShift: o.zonalShift,
+		AMIRefresh: o.amis, SubnetRefresh: o.subnets, SecurityGroupRefresh: o.securityGroups,
 	})
 	if err != nil {
 		return err
@@ -218,7 +226,17 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 		Interruptions: o.queue != "", Interruption: interrupt.Options{Rebalance: o.rebalance},
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
+		KnowledgeNamespace: cmp.Or(o.leaseNamespace, podNamespace()),
 	})
+}
+
+// podNamespace is the namespace of the pod that this runs in, or "" outside of one.
+func podNamespace() string {
+	text, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // clusterLimits reads limits by resource.
