@@ -73,27 +73,33 @@ func (v *solver) findCharges() {
 		if !ok {
 			i = int32(len(v.templates))
 			index[string(buf)] = i
-			from := len(v.takers)
-			v.findTakers(kd)
-			v.templates = append(v.templates, charge{demand: kd.demand, breeds: kd.scheme.breeds, entries: v.takers[from:len(v.takers):len(v.takers)]})
+			v.templates = append(v.templates, charge{demand: kd.demand, breeds: kd.scheme.breeds, entries: v.takersOf(kd)})
 		}
 		kd.charge = i
 	}
 }
 
-// findTakers appends the entries that take a pod of the kind to takers.
-func (v *solver) findTakers(k *kind) {
-	for b := k.scheme.breeds.next(0); b >= 0; b = k.scheme.breeds.next(b + 1) {
-		br := &v.menu.breeds[b]
-		if br.reservation >= 0 {
-			continue
-		}
-		for e := br.first; e < br.last; e++ {
-			if v.menu.fits(e, k.demand) {
-				v.takers = append(v.takers, e)
+// takersOf returns the entries that take a pod of the kind.
+func (v *solver) takersOf(k *kind) []int32 {
+	var list []int32
+	for pass, n := 0, 0; pass < 2; pass++ {
+		list = make([]int32, 0, n)
+		for b := k.scheme.breeds.next(0); b >= 0; b = k.scheme.breeds.next(b + 1) {
+			br := &v.menu.breeds[b]
+			if br.reservation >= 0 {
+				continue
+			}
+			for e := br.first; e < br.last; e++ {
+				if !v.menu.fits(e, k.demand) {
+					continue
+				}
+				if n++; pass == 1 {
+					list = append(list, e)
+				}
 			}
 		}
 	}
+	return list
 }
 
 // findRates returns rates for the pods of the charges: those with the greatest

@@ -37,8 +37,8 @@ type size struct {
 	worth  int64
 	lots   []int32
 	left   int32
-	// passed is the filling in which no pod of the size could join.
-	passed uint32
+	// next is the first of lots whose pods may still join the trial.
+	next int
 }
 
 // packer packs lots into bins. Its memory is kept from one use to the next.
@@ -67,10 +67,13 @@ type packer struct {
 	limit, spent int64
 	// thorough packing tries all entries of a shortlist for each bin.
 	thorough bool
+	// live are the sizes of which pods may still join the trial, in order, free is
+	// the room that it has left.
+	live []int32
+	free []int64
 	// scratch of merge
 	order, place []int32
 	sorted       []size
-	round        uint32
 }
 
 // pattern is what one bin is filled with: numbers of pods by lot.
@@ -83,7 +86,7 @@ type pattern struct {
 // newPacker numbers the demands of the kinds.
 func (v *solver) newPacker() *packer {
 	n := v.menu.dims
-	p := &packer{v: v, load: make([]int64, n), demand: make([]int64, n), target: make([]float64, n), pull: make([]float64, n)}
+	p := &packer{v: v, load: make([]int64, n), free: make([]int64, n), demand: make([]int64, n), target: make([]float64, n), pull: make([]float64, n)}
 	p.bin.load = p.load
 	p.shape = make([]int32, len(v.kinds))
 	index := map[string]int32{}
@@ -325,8 +328,14 @@ func (p *packer) fill(e, seed int32) {
 	}
 	p.bin.entry, p.bin.local = e, p.bin.local[:0]
 	p.trial.entry, p.trial.worth, p.trial.parts = e, 0, p.trial.parts[:0]
+	p.live = p.live[:0]
+	for i := range p.sizes {
+		if s := &p.sizes[i]; s.left > 0 {
+			s.next = 0
+			p.live = append(p.live, int32(i))
+		}
+	}
 	p.join(seed, 1)
-	p.round++
 	room := v.menu.at(e)
 	p.aim(room)
 	for {
@@ -336,10 +345,6 @@ func (p *packer) fill(e, seed int32) {
 		}
 		if li, n := p.candidate(best, e); li >= 0 {
 			p.join(li, n)
-		} else {
-			// None of the size may join this bin, nor will one later: what is checked by
-			// node only gets stricter.
-			p.sizes[best].passed = p.round
 		}
 	}
 	for _, part := range p.trial.parts {
@@ -372,40 +377,46 @@ func (p *packer) aim(room []int64) {
 }
 
 // pointing returns the size that fits and points most towards the load that is
-// aimed at, or -1.
+// aimed at, or -1. Sizes of which no pod can join any more leave the list of the
+// live for good: a bin only gets fuller, and what is checked by node stricter.
 func (p *packer) pointing(room []int64) int32 {
 	for d, t := range p.target {
 		p.pull[d] = (t - float64(p.load[d])) / float64(t*t)
+		p.free[d] = room[d] - p.load[d]
 	}
 	best, most := int32(-1), math.Inf(-1)
+	free, pull, keep := p.free, p.pull, p.live[:0]
 sizes:
-	for i := range p.sizes {
+	for _, i := range p.live {
 		s := &p.sizes[i]
-		if s.left == 0 || s.passed == p.round {
+		if s.left == 0 || s.next == len(s.lots) {
 			continue
 		}
-		for d, q := range s.demand {
-			if q > room[d]-p.load[d] {
+		for d, q := range s.demand[:len(free)] {
+			if q > free[d] {
 				continue sizes
 			}
 		}
+		keep = append(keep, i)
 		sum := 0.0
-		for d, q := range s.amount {
-			sum += float64(q * p.pull[d])
+		for d, q := range s.amount[:len(pull)] {
+			sum += float64(q * pull[d])
 		}
 		if sum > most {
-			best, most = int32(i), sum
+			best, most = i, sum
 		}
 	}
+	p.live = keep
 	return best
 }
 
 // candidate returns a lot of the size that may join the trial and how many of its
 // pods to add, or -1.
 func (p *packer) candidate(size, e int32) (int32, int32) {
-	v := p.v
+	v, s := p.v, &p.sizes[size]
 	breed := int(v.menu.entries[e].breed)
-	for _, li := range p.sizes[size].lots {
+	for ; s.next < len(s.lots); s.next++ {
+		li := s.lots[s.next]
 		l := &p.lots[li]
 		free := l.left - l.taken
 		if free <= 0 || !l.breeds.has(breed) {

@@ -10,18 +10,19 @@ func (v *solver) report() *Plan {
 	s := v.s
 	plan := &Plan{}
 	taken := make([]int, len(v.batches))
-	names := func(kind, n int32) []string {
+	names := func(list []string, kind, n int32) []string {
 		bi := v.kinds[kind].batch
 		b := &v.batches[bi]
-		out := make([]string, n)
-		for i := range out {
-			out[i] = s.pods[b.pods[taken[bi]+i]].name
+		for _, p := range b.pods[taken[bi]:][:n] {
+			list = append(list, s.pods[p].name)
 		}
 		taken[bi] += int(n)
-		return out
+		return list
 	}
+	var there []string
 	for _, on := range v.onNodes {
-		for _, pod := range names(on.kind, on.n) {
+		there = names(there[:0], on.kind, on.n)
+		for _, pod := range there {
 			plan.Assignments = append(plan.Assignments, Assignment{pod, s.nodes[on.node].Name})
 		}
 	}
@@ -29,11 +30,20 @@ func (v *solver) report() *Plan {
 	// Bins are written in an order that depends on what is in them alone.
 	v.rightSize()
 	w := writer{v: v}
-	for _, i := range v.binOrder() {
+	order := v.binOrder()
+	if len(order) > 0 {
+		plan.NewNodes = make([]NewNode, 0, len(order))
+	}
+	for _, i := range order {
 		b := &v.bins[i]
 		n := w.write(b)
+		pods := int32(0)
 		for _, p := range b.parts {
-			n.Pods = append(n.Pods, names(p.kind, p.n)...)
+			pods += p.n
+		}
+		n.Pods = make([]string, 0, pods)
+		for _, p := range b.parts {
+			n.Pods = names(n.Pods, p.kind, p.n)
 		}
 		slices.Sort(n.Pods)
 		plan.MicroUSD += n.MicroUSD

@@ -34,9 +34,8 @@ type solver struct {
 	rates, boundRates, remaining, least []int64
 
 	// templates are the kinds that ask for the same and may be in the same breeds, as
-	// charges without pods; takers is the memory of their entries.
+	// charges without pods.
 	templates []charge
-	takers    []int32
 
 	bins   []bin
 	active []int32 // bins that may take more
