@@ -44,7 +44,7 @@ compare: build sandbox karpenter ## measure Coppice beside Karpenter (SCENARIOS,
 	@exec bin/sandbox compare --rounds $(ROUNDS) --minutes $(MINUTES) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(OUT),--out $(OUT)) $(if $(EQUAL_BATCH),--equal-batch)
 
 test: build sandbox ## run all tests, those against a real API server too
-	COPPICE_REQUIRE_SANDBOX=1 $(GO) test ./...
+	COPPICE_REQUIRE_SANDBOX=1 $(GO) test -timeout 40m ./...
 	@for m in $(NESTED); do echo "$(GO) -C $$m test ./..."; $(GO) -C $$m test ./... || exit 1; done
 
 chaos: sandbox ## kill controllers 200 times at random moments (SEED=n repeats a run)

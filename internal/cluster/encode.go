@@ -56,6 +56,10 @@ func pool(p Pool, types []pack.InstanceType) pack.Pool {
 		out.Weight = int(*p.Spec.Weight)
 	}
 	out.Limits = limitsOf(corev1.ResourceList(p.Spec.Limits))
+	// A word that isn't known leaves the controller's policy.
+	if policy, err := PreferencePolicy(p.Annotations[AnnotationPreferencePolicy]); err == nil {
+		out.Preferences = &policy
+	}
 	return out
 }
 

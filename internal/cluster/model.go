@@ -47,6 +47,7 @@ type machine struct {
 type poolKey struct {
 	uid        types.UID
 	generation int64
+	preference string
 	types      *cloud.InstanceType
 	n          int
 }
@@ -298,7 +299,8 @@ func (m *Model) syncDaemons(s *State) error {
 func (m *Model) poolsChanged(pools []Pool) bool {
 	keys := make([]poolKey, 0, len(pools))
 	for _, p := range pools {
-		k := poolKey{uid: p.UID, generation: p.Generation, n: len(p.Types)}
+		// Annotations don't count towards the generation.
+		k := poolKey{uid: p.UID, generation: p.Generation, preference: p.Annotations[AnnotationPreferencePolicy], n: len(p.Types)}
 		if k.n > 0 {
 			k.types = &p.Types[0]
 		}

@@ -4,11 +4,13 @@ import (
 	"fmt"
 
 	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 // AnnotationPreferencePolicy on a pod says what its preferences are worth, in place
-// of the controller's --preference-policy. Its values are those of PreferencePolicy.
-const AnnotationPreferencePolicy = "coppice.dev/preference-policy"
+// of the pool's and the controller's --preference-policy. Its values are those of
+// PreferencePolicy.
+const AnnotationPreferencePolicy = sugar.AnnotationPreferencePolicy
 
 // PreferencePolicy reads a policy for preferences: Priced, or Karpenter's Respect or
 // Ignore.

@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,6 +69,50 @@ func TestPreferencePolicies(t *testing.T) {
 			plan := planOf(t, testPools(), pack.Options{Preferences: tc.policy}, pod("a", alter...), pod("b", alter...), pod("c", alter...))
 			if len(plan.NewNodes) != tc.nodes || len(plan.Unschedulable) > 0 {
 				t.Errorf("%d nodes, want %d (%s): %+v", len(plan.NewNodes), tc.nodes, tc.why, plan)
+			}
+		})
+	}
+}
+
+// TestPreferencePolicyOfPools has a dear pool beside a cheap one.
+func TestPreferencePolicyOfPools(t *testing.T) {
+	for name, tc := range map[string]struct {
+		why         string
+		policy      pack.Policy
+		cheap, dear string
+		annotate    []func(*corev1.Pod)
+		nodes       map[string]int
+	}{
+		"one ignores":        {"where preferences don't count, one cheap node does", pack.Respect, "Ignore", "", nil, map[string]int{"a": 1}},
+		"one respects":       {"two more nodes of the cheap pool are worth it there", pack.Ignore, "Respect", "Respect", nil, map[string]int{"a": 3}},
+		"respects beside":    {"sharing the dear node costs less than a preference that must hold", pack.Ignore, "Respect", "", nil, map[string]int{"a": 3}},
+		"pods have the word": {"a pod's own policy goes before its pool's", pack.Ignore, "Ignore", "Ignore", []func(*corev1.Pod){annotated("Respect")}, map[string]int{"a": 3}},
+		"unknown word":       {"it leaves the controller's", pack.Respect, "Perhaps", "", nil, map[string]int{"a": 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cheap, dear := testPools()[0], testPools()[0]
+			dear.NodePool = dear.NodePool.DeepCopy()
+			dear.Name, dear.UID = "dear", "dear"
+			dear.Types = slices.Clone(dear.Types)
+			for i := range dear.Types {
+				dear.Types[i].Offerings = slices.Clone(dear.Types[i].Offerings)
+				for j := range dear.Types[i].Offerings {
+					dear.Types[i].Offerings[j].MicroUSD *= 10
+				}
+			}
+			for pool, word := range map[*karpenter.NodePool]string{cheap.NodePool: tc.cheap, dear.NodePool: tc.dear} {
+				if word != "" {
+					pool.Annotations = map[string]string{AnnotationPreferencePolicy: word}
+				}
+			}
+			alter := append([]func(*corev1.Pod){unschedulable, asks("500m"), apart}, tc.annotate...)
+			plan := planOf(t, []Pool{cheap, dear}, pack.Options{Preferences: tc.policy}, pod("a", alter...), pod("b", alter...), pod("c", alter...))
+			got := map[string]int{}
+			for _, n := range plan.NewNodes {
+				got[n.Pool]++
+			}
+			if diff := cmp.Diff(tc.nodes, got); diff != "" || len(plan.Unschedulable) > 0 {
+				t.Errorf("%s: %s\n%+v", tc.why, diff, plan)
 			}
 		})
 	}

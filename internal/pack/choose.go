@@ -1,6 +1,9 @@
 package pack
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // choose returns the bucket and entry for a new bin for a kind, or -1: in the
 // heaviest pools that will do, in the emptiest domain where spread has a say,
@@ -165,6 +168,36 @@ func (v *solver) cheapest(k int32) int32 {
 		}
 	}
 	return best
+}
+
+// heaviest returns the greatest weight of a pool that can have a new node for some
+// form of a batch, if forms are for different pools, else the least number.
+func (v *solver) heaviest(b *batch) int {
+	most := math.MinInt
+	if !v.s.poolPolicies() {
+		return most
+	}
+	for i := range v.menu.breeds {
+		br := &v.menu.breeds[i]
+		w := v.weight(br.pool)
+		for k := b.first; k < b.last && w > most; k++ {
+			if v.kinds[k].scheme.breeds.has(i) && v.anyFits(br, &v.kinds[k]) {
+				most = w
+			}
+		}
+	}
+	return most
+}
+
+// mayOpen reports whether a kind may have a new node in a pool of some weight or more.
+func (v *solver) mayOpen(k int32, least int) bool {
+	breeds := v.kinds[k].scheme.breeds
+	for i := breeds.next(0); i >= 0; i = breeds.next(i + 1) {
+		if v.weight(v.menu.breeds[i].pool) >= least {
+			return true
+		}
+	}
+	return false
 }
 
 // other returns the cheapest entry up to a price that a bin could become to take

@@ -97,7 +97,7 @@ func (m *menu) extended(dims int, cliques []clique) *menu {
 // is the one that has given up all preferences: what others have is for sale.
 func (v *solver) firm(k int32) *kind {
 	b := &v.batches[v.kinds[k].batch]
-	if v.policyOf(b.spec) == Priced {
+	if v.priced(b) {
 		return &v.kinds[b.last-1]
 	}
 	return &v.kinds[k]

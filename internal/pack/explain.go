@@ -17,14 +17,25 @@ func (v *solver) explain(b *batch) []Reason {
 	if v.everything == nil {
 		v.everything = v.s.layOut(allForSale(v.space), map[*InstanceType]*typeTable{})
 	}
-	k := &v.kinds[b.last-1]
 	out := make([]Reason, 0, len(v.space.pools))
 	for p := range v.everything.pools {
-		r := v.explainPool(k, b, int32(p))
+		r := v.explainPool(v.laxest(b, int32(p)), b, int32(p))
 		r.Pool = v.everything.pools[p].pool.Name
 		out = append(out, r)
 	}
 	return out
+}
+
+// laxest returns the form of a batch that asks least of those that may be in a pool.
+func (v *solver) laxest(b *batch, pool int32) *kind {
+	for k := b.last - 1; k > b.first; k-- {
+		for i := range v.menu.breeds {
+			if v.menu.breeds[i].pool == pool && v.kinds[k].scheme.breeds.has(i) {
+				return &v.kinds[k]
+			}
+		}
+	}
+	return &v.kinds[b.last-1]
 }
 
 // allForSale returns the pools of a space with every offering available.

@@ -225,7 +225,7 @@ func (v *solver) gather(pods []int32) {
 	// Every tally that some pod checks becomes a group.
 	for i := range v.batches {
 		b := &v.batches[i]
-		forms := s.formsOf(b.spec, v.policyOf(b.spec))
+		forms := v.formsOf(b.spec)
 		for j := range forms {
 			f := &forms[j]
 			s.compileForm(b.spec, f, b.class.namespace)

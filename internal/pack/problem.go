@@ -124,6 +124,9 @@ type Pool struct {
 	// Usage is what the pool's nodes have, when Nodes does not list them all. Nil
 	// means: summed over the pool's nodes in the problem.
 	Usage Resources
+	// Preferences is the policy for the preferences of pods on the pool's nodes, if
+	// it isn't that of the [Options]. A pod's own policy goes before it.
+	Preferences *Policy
 	// Types are what the pool can launch. Pools may share one slice, which also
 	// makes them cheaper. The slice is kept and not changed.
 	Types []InstanceType

@@ -8,10 +8,9 @@ import (
 
 // compile makes the kinds of all batches, once the menu is there.
 func (v *solver) compile() {
-	s := v.s
 	n := 0
 	for i := range v.batches {
-		n += len(s.formsOf(v.batches[i].spec, v.policyOf(v.batches[i].spec)))
+		n += len(v.formsOf(v.batches[i].spec))
 	}
 	v.kinds = slices.Grow(v.kinds, n)
 	// There is room for cliques behind the resources.
@@ -21,7 +20,7 @@ func (v *solver) compile() {
 		b := &v.batches[i]
 		b.first = int32(len(v.kinds))
 		adds, repelled := b.adds, b.repelled
-		forms := s.formsOf(b.spec, v.policyOf(b.spec))
+		forms := v.formsOf(b.spec)
 		for j := range forms {
 			f := &forms[j]
 			k := kind{batch: int32(i), full: b.spec.demand, filter: f.filter, lost: f.lost, adds: adds}

@@ -338,7 +338,7 @@ func (v *solver) compact() {
 
 // placeSome places up to most pods of a batch in one place and returns how many.
 func (v *solver) placeSome(b *batch, most int32) int32 {
-	if v.policyOf(b.spec) != Priced || b.last == b.first+1 {
+	if !v.priced(b) || b.last == b.first+1 {
 		for k := b.first; k < b.last; k++ {
 			if n := v.put(k, most); n > 0 {
 				return n
@@ -360,8 +360,9 @@ func (v *solver) placeSome(b *batch, most int32) int32 {
 			break // later forms give up more
 		}
 	}
+	heaviest := v.heaviest(b)
 	for k := b.first; k < b.last; k++ {
-		if e := v.cheapest(k); e >= 0 {
+		if e := v.cheapest(k); e >= 0 && v.mayOpen(k, heaviest) {
 			consider(k, v.menu.entries[e].price, true)
 		}
 	}

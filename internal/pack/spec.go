@@ -22,8 +22,9 @@ type spec struct {
 	// one for each required anti-affinity term, for where its pods are those that
 	// the term selects cannot be, and one for each host port.
 	marks []*tally
-	// forms are the variants by policy, made when first needed.
-	forms [Ignore + 1][]form
+	// forms are the variants by policy, made when first needed; byPool are those
+	// for pools that have policies of their own, by the policy of the others.
+	forms, byPool [Ignore + 1][]form
 }
 
 // A form is a spec with its preferences decided: those that it keeps are
@@ -132,13 +133,78 @@ func (t PodTerm) append(b []byte) []byte {
 }
 
 // formsOf returns the spec's forms, the one that keeps most preferences first.
-// The order in which preferences are given up is the documented one under
-// Respect and by weight under Priced.
-func (s *State) formsOf(sp *spec, policy Policy) []form {
-	soft := s.softTaints > 0
-	if f := sp.forms[policy]; f != nil {
+func (v *solver) formsOf(sp *spec) []form {
+	policy := v.policyOf(sp)
+	if sp.src.Preferences == nil && v.s.poolPolicies() {
+		return v.s.formsByPool(sp, policy)
+	}
+	return v.s.formsUnder(sp, policy)
+}
+
+func (s *State) formsUnder(sp *spec, policy Policy) []form {
+	if sp.forms[policy] == nil {
+		sp.forms[policy] = s.makeForms(sp, policy, nil)
+	}
+	return sp.forms[policy]
+}
+
+// respected makes what a form gives up under Respect dearer than any node.
+const respected = 1_000_000
+
+// formsByPool returns the forms of a spec whose preferences count by the policy of
+// the pool: each form is confined to the pools of one policy, and what it gives up
+// is worth what that policy says. Nodes of nobody belong to those of the rest.
+func (s *State) formsByPool(sp *spec, rest Policy) []form {
+	if f := sp.byPool[rest]; f != nil {
 		return f
 	}
+	if f := s.formsUnder(sp, Respect); len(f) == 1 {
+		return f // it has no preferences
+	}
+	var names [Ignore + 1][]string
+	var others []string
+	for i := range s.pools {
+		if own := s.pools[i].Preferences; own != nil && *own != rest {
+			names[*own] = append(names[*own], s.pools[i].Name)
+			others = append(others, s.pools[i].Name)
+		}
+	}
+	var forms []form
+	for policy := range names {
+		where := Requirement{Key: LabelPool, Operator: In, Values: names[policy]}
+		if Policy(policy) == rest {
+			where = Requirement{Key: LabelPool, Operator: NotIn, Values: others}
+		} else if len(names[policy]) == 0 {
+			continue
+		}
+		from := len(forms)
+		forms = append(forms, s.makeForms(sp, Policy(policy), []Requirement{where})...)
+		if Policy(policy) == Respect {
+			for i := from; i < len(forms); i++ {
+				forms[i].lost *= respected
+			}
+		}
+	}
+	slices.SortStableFunc(forms, func(a, b form) int { return cmp.Compare(a.lost, b.lost) })
+	sp.byPool[rest] = forms
+	return forms
+}
+
+// poolPolicies reports whether some pool has a policy of its own.
+func (s *State) poolPolicies() bool {
+	return slices.ContainsFunc(s.pools, func(p Pool) bool { return p.Preferences != nil })
+}
+
+// priced reports whether the forms of a batch compete by what they give up.
+func (v *solver) priced(b *batch) bool {
+	return v.policyOf(b.spec) == Priced || b.spec.src.Preferences == nil && v.s.poolPolicies()
+}
+
+// makeForms returns the forms of a spec on nodes that meet where. The order in which
+// preferences are given up is the documented one under Respect and by weight under
+// Priced.
+func (s *State) makeForms(sp *spec, policy Policy, where []Requirement) []form {
+	soft := s.softTaints > 0
 	src := *sp.src
 	var hard, anyway []Spread
 	for _, c := range src.Spread {
@@ -181,7 +247,7 @@ func (s *State) formsOf(sp *spec, policy Policy) []form {
 		if k.taints {
 			rule = allTaints
 		}
-		ps.NodeSelector = slices.Clone(src.NodeSelector)
+		ps.NodeSelector = slices.Concat(src.NodeSelector, where)
 		for i, t := range k.terms {
 			// Respect holds one node preference at a time, as its documentation says.
 			if i == 0 || policy != Respect {
@@ -247,7 +313,6 @@ func (s *State) formsOf(sp *spec, policy Policy) []form {
 		}
 		giveUp(kind)
 	}
-	sp.forms[policy] = forms
 	return forms
 }
 
@@ -289,7 +354,7 @@ func heaviestFirst[T any](list []T, of func(T) (int32, string)) []T {
 
 // dropForms gives up the filters of the spec's forms.
 func (s *State) dropForms(sp *spec) {
-	for p, forms := range sp.forms {
+	for _, forms := range slices.Concat(sp.forms[:], sp.byPool[:]) {
 		for _, f := range forms {
 			s.releaseFilter(f.filter)
 			for _, c := range f.spreads {
@@ -304,6 +369,7 @@ func (s *State) dropForms(sp *spec) {
 				}
 			}
 		}
-		sp.forms[p] = nil
 	}
+	clear(sp.forms[:])
+	clear(sp.byPool[:])
 }

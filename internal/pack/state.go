@@ -199,6 +199,11 @@ func (s *State) SetPools(pools []Pool, limits Resources, wellKnown []string) err
 	for i := range s.pools {
 		s.countSoftTaints(s.pools[i].Taints, -1)
 	}
+	if !slices.EqualFunc(s.pools, pools, samePolicy) {
+		for _, sp := range s.specs {
+			s.dropForms(sp)
+		}
+	}
 	s.pools, s.limits = slices.Clone(pools), maps.Clone(limits)
 	clear(s.wellKnown)
 	for _, key := range wellKnown {
@@ -216,6 +221,11 @@ func (s *State) SetPools(pools []Pool, limits Resources, wellKnown []string) err
 	clear(s.tables)
 	s.space = nil
 	return nil
+}
+
+// samePolicy reports whether pods' preferences count alike in two pools.
+func samePolicy(a, b Pool) bool {
+	return a.Name == b.Name && (a.Preferences == nil) == (b.Preferences == nil) && (a.Preferences == nil || *a.Preferences == *b.Preferences)
 }
 
 // countSoftTaints keeps account of whether any soft taint exists, on which the

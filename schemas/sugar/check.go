@@ -61,6 +61,11 @@ func (o Options) check(expiry time.Duration) []Fault {
 			}
 		}
 	}
+	switch o.PreferencePolicy {
+	case "", "Priced", "Respect", "Ignore":
+	default:
+		report("write Priced, Respect or Ignore", "preferencePolicy")
+	}
 	if c := o.ConsolidateAfter; c != nil {
 		for _, f := range []struct{ name, text string }{{"empty", c.Empty}, {"underutilized", c.Underutilized}} {
 			if f.text == "" {

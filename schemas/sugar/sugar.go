@@ -39,6 +39,7 @@ const (
 	AnnotationInPlace                       = coppice.Group + "/in-place"
 	AnnotationDriftApproval                 = coppice.Group + "/drift-approval"
 	AnnotationReturnToHigherWeight          = coppice.Group + "/return-to-higher-weight"
+	AnnotationPreferencePolicy              = coppice.Group + "/preference-policy"
 )
 
 // Options say how a pool's nodes may be taken away, beyond spec.disruption.
@@ -68,6 +69,9 @@ type Options struct {
 	// ReturnToHigherWeight lets nodes be replaced by ones of pools with a higher weight,
 	// whatever they cost.
 	ReturnToHigherWeight bool `json:"returnToHigherWeight,omitempty"`
+	// PreferencePolicy says what pods' preferences are worth on the pool's nodes:
+	// Priced, Respect or Ignore. It takes the place of the controller's.
+	PreferencePolicy string `json:"preferencePolicy,omitempty"`
 }
 
 // ApprovalRequired is the DriftApproval that approves nothing.
@@ -265,6 +269,7 @@ func (o Options) compile() map[string]annotation {
 	put(AnnotationSoftExpireAfter, o.SoftExpireAfter, "softExpireAfter")
 	put(AnnotationMinSavings, o.MinSavings, "minSavings")
 	put(AnnotationMinNodeLifetime, o.MinNodeLifetime, "minNodeLifetime")
+	put(AnnotationPreferencePolicy, o.PreferencePolicy, "preferencePolicy")
 	if c := o.ConsolidateAfter; c != nil {
 		put(AnnotationConsolidateAfterEmpty, c.Empty, "consolidateAfter", "empty")
 		put(AnnotationConsolidateAfterUnderutilized, c.Underutilized, "consolidateAfter", "underutilized")
@@ -313,6 +318,7 @@ func Parse(annotations map[string]string) (Options, error) {
 	read(AnnotationSoftExpireAfter, &o.SoftExpireAfter)
 	read(AnnotationMinSavings, &o.MinSavings)
 	read(AnnotationMinNodeLifetime, &o.MinNodeLifetime)
+	read(AnnotationPreferencePolicy, &o.PreferencePolicy)
 	read(AnnotationConsolidateAfterEmpty, &c.Empty)
 	read(AnnotationConsolidateAfterUnderutilized, &c.Underutilized)
 	if c != (ConsolidateAfter{}) {

@@ -47,6 +47,7 @@ const everything = pool + `
   inPlace: {labels: [team, "example.com/*"], taints: ["*"]}
   driftApproval: 3f29ab04c1
   returnToHigherWeight: true
+  preferencePolicy: Ignore
 `
 
 func TestCompile(t *testing.T) {
@@ -68,6 +69,7 @@ func TestCompile(t *testing.T) {
 		"coppice.dev/in-place":                        `{"labels":["team","example.com/*"],"taints":["*"]}`,
 		"coppice.dev/drift-approval":                  "3f29ab04c1",
 		"coppice.dev/return-to-higher-weight":         "true",
+		"coppice.dev/preference-policy":               "Ignore",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("compiled object (-want +got):\n%s", diff)
@@ -88,6 +90,7 @@ func TestCompile(t *testing.T) {
 		"coppice.dev/min-node-lifetime from [coppice minNodeLifetime]",
 		"coppice.dev/min-savings from [coppice minSavings]",
 		"coppice.dev/pause from [coppice pause]",
+		"coppice.dev/preference-policy from [coppice preferencePolicy]",
 		"coppice.dev/return-to-higher-weight from [coppice returnToHigherWeight]",
 		"coppice.dev/soft-expire-after from [coppice softExpireAfter]",
 	}, lines); diff != "" {
