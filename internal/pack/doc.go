@@ -41,7 +41,8 @@
 //	greedy.go choose.go       first fit, the largest first; what to open
 //	admit.go budget.go        may a pod be here? may there be one more node?
 //	retry.go                  other orders, if pods are left
-//	packer.go repack.go shortlist.go    new nodes filled anew, the least wasteful first
+//	packer.go                 pods to be filled in, by size
+//	repack.go shortlist.go    new nodes filled anew, the least wasteful first
 //
 //	rates.go bound.go         what a core costs at best; no plan is cheaper than ...
 //	columns.go knapsack.go    the cheapest fractional mix of filled nodes
