@@ -363,7 +363,7 @@ func (w *plainWorld) skewAllows(c Spread, value string, pod *Pod, s *PodSpec) bo
 			continue
 		}
 		for _, q := range m.pods {
-			if q.Namespace == pod.Namespace && c.Selector.matches(q.Labels) {
+			if q.Namespace == pod.Namespace && !q.Leaving && c.Selector.matches(q.Labels) {
 				counts[v]++
 			}
 		}

@@ -23,7 +23,7 @@ func (s *State) SetPod(p Pod) error {
 	}
 	sp := s.specOf(p.Spec, p.Namespace)
 	class := s.classOf(p.Namespace, p.Labels)
-	s.pods[slot] = pod{name: p.Name, spec: sp, src: p.Spec, class: class, priority: p.Priority, daemon: p.Daemon, classPrev: -1, classNext: class.head}
+	s.pods[slot] = pod{name: p.Name, spec: sp, src: p.Spec, class: class, priority: p.Priority, daemon: p.Daemon, leaving: p.Leaving, classPrev: -1, classNext: class.head}
 	if class.head >= 0 {
 		s.pods[class.head].classPrev = slot
 	}
@@ -143,7 +143,9 @@ func (s *State) tell(slot int32, n int32) {
 	pd := &s.pods[slot]
 	for _, sel := range pd.class.in {
 		for _, t := range sel.counts {
-			t.add(s, pd.node, n)
+			if !(pd.leaving && t.spreads()) {
+				t.add(s, pd.node, n)
+			}
 		}
 	}
 	for _, t := range pd.spec.marks {

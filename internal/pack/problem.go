@@ -202,6 +202,9 @@ type Pod struct {
 	// Daemon is true for pods that belong to their node, those of daemons and
 	// static ones. They are not moved when their node goes.
 	Daemon bool
+	// Leaving is true for a pod that is being ended. It takes its room and keeps others
+	// away until it is gone, but spread counts it no longer, as the scheduler doesn't.
+	Leaving bool
 	// Spec is what the pod asks for. Pods may share one, which also makes them
 	// cheaper. It is kept and not changed. Pods whose specs are equal in content
 	// are treated as one shape, whether they share it or not.

@@ -220,7 +220,7 @@ func randomProblem(r *rand.Rand, f features) Problem {
 			s := *q.Spec
 			s.Requests = Resources{CPU: 100, Memory: 1}
 			s.HostPorts, s.Volumes = nil, nil
-			q.Node, q.Spec = n.Name, &s
+			q.Node, q.Spec, q.Leaving = n.Name, &s, (i+j)%4 == 3
 			p.Pods = append(p.Pods, q)
 		}
 	}

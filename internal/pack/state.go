@@ -118,7 +118,7 @@ type pod struct {
 	class                *labelClass
 	node                 int32 // slot, or one of the constants below
 	priority             int32
-	daemon               bool
+	daemon, leaving      bool
 	next, prev           int32 // prev is the place among the pending if pending
 	classNext, classPrev int32
 }

@@ -114,6 +114,10 @@ type tally struct {
 // the label that differs on every node or not.
 const thisNode = ""
 
+// spreads reports whether the tally is that of a spread constraint, which alone looks
+// at nodes' affinity and taints.
+func (t *tally) spreads() bool { return t.include >= 0 }
+
 // add counts n more pods on a node.
 func (t *tally) add(s *State, node int32, n int32) {
 	nd := &s.nodes[node]
@@ -315,6 +319,9 @@ func (s *State) tallyOf(terms []podTerm, label string, repel bool, include int32
 	s.eachClass(sel, func(c *labelClass) {
 		if slices.Contains(c.in, sel) {
 			for p := c.head; p >= 0; p = s.pods[p].classNext {
+				if s.pods[p].leaving && t.spreads() {
+					continue
+				}
 				if on := s.pods[p].node; on >= 0 && !(s.hidden != nil && s.hidden.has(int(on))) {
 					t.add(s, s.pods[p].node, 1)
 				}
