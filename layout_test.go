@@ -37,6 +37,7 @@ var sideways = map[[2]string]string{
 	{"internal/cluster", "internal/cloud"}:    "a node's price and size are the cloud's values",
 	{"internal/isolate", "internal/isolate"}:  "one parent, one child",
 	{"internal/explain", "internal/snapshot"}: "an answer is out of a picture",
+	{"internal/snapshot", "internal/cluster"}: "a picture keeps what the controller's cache keeps",
 	{"internal/git", "internal/git"}:          "one client",
 	{"reconcile", "reconcile"}:                "reconcile.go wires the controllers",
 	{"internal/cli", "internal/cli"}:          "one command tree",

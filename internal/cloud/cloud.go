@@ -114,6 +114,8 @@ type Provider interface {
 	// It returns *InsufficientCapacityError when nothing asked for is to be had.
 	Launch(ctx context.Context, req LaunchRequest) (Instance, error)
 	// Instances lists the cluster's instances that are not terminated, sorted by ID.
+	// Callers that come together share one answer, which shows at once what this
+	// process has launched or terminated.
 	Instances(ctx context.Context) ([]Instance, error)
 	// Terminate ends an instance. It returns nil when the instance is gone or going.
 	Terminate(ctx context.Context, id string) error

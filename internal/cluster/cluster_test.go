@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -147,6 +148,75 @@ func TestStateIgnoresWhatIsOlderThanItKnows(t *testing.T) {
 	s.SetClaim(at("9", "old"))
 	if got := s.Snapshot().Nodes[0].Claim.Status.NodeName; got != "new" {
 		t.Errorf("claim of version 9 replaced the one of version 10")
+	}
+}
+
+func TestOfPool(t *testing.T) {
+	s := NewState(clocktesting.NewFakePassiveClock(now))
+	for name, pool := range map[string]string{"b": "web", "a": "web", "c": "other", "lone": ""} {
+		s.SetClaim(&karpenter.NodeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{karpenter.LabelNodePool: pool}},
+			Status:     karpenter.NodeClaimStatus{ProviderID: "aws:///z/" + name},
+		})
+		s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + name}, Spec: corev1.NodeSpec{ProviderID: "aws:///z/" + name}})
+	}
+	var got []string
+	for _, n := range s.Of("web") {
+		got = append(got, n.Claim.Name+" "+n.Node.Name)
+	}
+	if want := []string{"a node-a", "b node-b"}; !slices.Equal(got, want) {
+		t.Errorf("machines of the pool: %q, want %q", got, want)
+	}
+}
+
+// TestStateForgetsWhatIsGone: whoever wrote an object tells of it here and may be
+// overtaken by the watch, which has told of the object's end.
+func TestStateForgetsWhatIsGone(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(now)
+	s := NewState(clk)
+	claim := &karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "u", ResourceVersion: "1"}}
+	count := func(why string, want int) {
+		t.Helper()
+		if got := len(s.Snapshot().Nodes); got != want {
+			t.Errorf("%d machines, want %d: %s", got, want, why)
+		}
+	}
+	s.SetClaim(claim)
+	s.DeleteClaim("x")
+	s.Expect(claim)
+	count("its end was seen before its creator told of it", 0)
+	s.SetClaim(&karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "v", ResourceVersion: "9"}})
+	count("another of the same name", 1)
+	s.DeleteClaim("x")
+
+	s.Expect(&karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "y", UID: "y"}})
+	s.Expect(&karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "z", UID: "z"}})
+	s.SetClaim(&karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "z", UID: "z", ResourceVersion: "1"}})
+	m := NewModel()
+	if err := m.Sync(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	count("the watch may be a moment behind", 2)
+	clk.SetTime(now.Add(lag))
+	if err := m.Sync(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	count("y was deleted in a gap of the watch, or it would have been seen", 1)
+	s.DeleteClaim("z")
+	if len(s.gone.at) != 1 {
+		t.Errorf("%d graves are kept, want the last minute's alone", len(s.gone.at))
+	}
+
+	p := pod("p", func(p *corev1.Pod) { p.UID, p.ResourceVersion = "p", "9" })
+	s.SetPod(p)
+	s.SetPod(pod("p", unschedulable, func(p *corev1.Pod) { p.UID, p.ResourceVersion = "p", "8" }))
+	if len(s.Snapshot().Pending) != 0 {
+		t.Error("a pod of version 8 replaced the one of version 9")
+	}
+	s.DeletePod(key(p))
+	s.SetPod(p)
+	if s.Snapshot().Unbound != 0 {
+		t.Error("a pod came back after its end")
 	}
 }
 

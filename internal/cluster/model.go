@@ -33,6 +33,8 @@ type Model struct {
 	usage   map[string]pack.Resources
 	limits  pack.Resources                              // over all pools
 	classes map[*cloud.InstanceType][]pack.InstanceType // by the first type of a shared list
+	// at numbers the moment of the last Sync.
+	at uint64
 }
 
 // machine is what the core was told about a machine.
@@ -72,6 +74,9 @@ func (m *Model) Limit(limits corev1.ResourceList) { m.limits = limitsOf(limits) 
 func (m *Model) Sync(s *State, pools []Pool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.dropUnseen()
+	s.moment++
+	m.at = s.moment
 	d := s.news(m)
 
 	changed := m.poolsChanged(pools)
@@ -200,13 +205,16 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 	delete(m.refused, k)
 	delete(m.scoped, k)
 	if !counts {
+		if p != nil && p.Spec.NodeName != "" && Reschedulable(p) {
+			m.scoped[k] = true // a PodDisruptionBudget holds it
+		}
 		if m.pods[k] {
 			m.core.RemovePod(k.Namespace + "/" + k.Name)
 			delete(m.pods, k)
 		}
 		return nil
 	}
-	if dependent(p) {
+	if dependent(p) || on == "" && p.Spec.NodeName != "" {
 		m.scoped[k] = true
 	}
 	spec, err := PodSpec(p, around{s})
@@ -237,7 +245,7 @@ func (m *Model) place(s *State, p *corev1.Pod) (on string, counts bool) {
 		return "", unplaced(p)
 	}
 	if m.going(s, p.Spec.NodeName) {
-		return "", Reschedulable(p)
+		return "", Reschedulable(p) && !s.held(p, s.clock.Now())
 	}
 	return p.Spec.NodeName, true
 }
@@ -256,7 +264,7 @@ func (m *Model) going(s *State, node string) bool {
 func corePod(p *corev1.Pod, on string, spec *pack.PodSpec) pack.Pod {
 	return pack.Pod{
 		Name: PodKey(p), Namespace: p.Namespace, Labels: p.Labels, Node: on,
-		Priority: priority(p), Daemon: OwnedByDaemonSet(p) || static(p), Spec: spec,
+		Priority: priority(p), Daemon: OwnedByDaemonSet(p) || static(p), Leaving: on != "" && p.DeletionTimestamp != nil, Spec: spec,
 	}
 }
 

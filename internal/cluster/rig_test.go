@@ -246,7 +246,7 @@ func (g *rig) createNodes(nodes []*corev1.Node) error {
 		defer g.state.mu.RUnlock()
 		for _, n := range nodes {
 			got := g.state.nodes[n.Name]
-			if got == nil || newer(n.ResourceVersion, got.ResourceVersion) || g.state.csiNodes[n.Name] == nil || slices.ContainsFunc(got.Spec.Taints, func(t corev1.Taint) bool {
+			if got == nil || Newer(n.ResourceVersion, got.ResourceVersion) || g.state.csiNodes[n.Name] == nil || slices.ContainsFunc(got.Spec.Taints, func(t corev1.Taint) bool {
 				return t.Key == corev1.TaintNodeNotReady
 			}) {
 				return false
@@ -362,7 +362,7 @@ func (g *rig) patch(pods []string, status bool, change func(*corev1.Pod)) error 
 	}
 	if !g.await(settle, func() bool {
 		for pod, version := range versions {
-			if p := g.pod(pod); p == nil || newer(version, p.ResourceVersion) {
+			if p := g.pod(pod); p == nil || Newer(version, p.ResourceVersion) {
 				return false
 			}
 		}

@@ -2,13 +2,13 @@ package cluster
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -27,8 +27,8 @@ type Snapshot struct {
 
 // Snapshot copies the state's index, not its objects.
 func (s *State) Snapshot() Snapshot {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock() // sorting is remembered
+	defer s.mu.Unlock()
 	var out Snapshot
 
 	for name := range s.nodes {
@@ -61,6 +61,37 @@ func (s *State) Snapshot() Snapshot {
 	return out
 }
 
+// Of returns the machines of a NodePool, sorted by name, at a cost of what the pool has.
+func (s *State) Of(pool string) []Node {
+	s.mu.Lock() // sorting is remembered
+	defer s.mu.Unlock()
+	var out []Node
+	for name, c := range s.claims {
+		if c.Labels[karpenter.LabelNodePool] != pool {
+			continue
+		}
+		if n, ok := s.machine(claimKey(name)); ok {
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b Node) int { return strings.Compare(a.Name(), b.Name()) })
+	return out
+}
+
+// Moved returns the claims that have a Node, with when a pod other than a daemon's last
+// came to it or left it, zero if this process hasn't seen that.
+func (s *State) Moved() map[*karpenter.NodeClaim]time.Time {
+	s.mu.Lock() // sorting is remembered
+	defer s.mu.Unlock()
+	out := make(map[*karpenter.NodeClaim]time.Time, len(s.claims))
+	for _, c := range s.claims {
+		if node := s.nodeOf[c.Status.ProviderID]; c.Status.ProviderID != "" && node != "" {
+			out[c] = s.moved[node]
+		}
+	}
+	return out
+}
+
 // machine returns what a key stands for now. A Node that a claim has been found for
 // is the claim's machine and no longer one of its own.
 func (s *State) machine(k string) (Node, bool) {
@@ -84,7 +115,7 @@ func (s *State) machine(k string) (Node, bool) {
 	}
 	out := Node{Claim: c, Node: n, NominatedUntil: s.nominatedUntil(c, n)}
 	if n != nil {
-		out.Pods, out.Moved = sortedPods(s.bound[n.Name]), s.moved[n.Name]
+		out.Pods, out.Moved = s.podsOn(n.Name), s.moved[n.Name]
 	}
 	return out, true
 }
@@ -100,12 +131,13 @@ func (s *State) nominatedUntil(c *karpenter.NodeClaim, n *corev1.Node) time.Time
 	return until
 }
 
-func sortedPods(m map[types.NamespacedName]*corev1.Pod) []*corev1.Pod {
-	out := make([]*corev1.Pod, 0, len(m))
-	for _, p := range m {
-		out = append(out, p)
+// podsOn returns the pods bound to a Node, sorted. The caller doesn't change the result.
+func (s *State) podsOn(node string) []*corev1.Pod {
+	if got, ok := s.order[node]; ok || len(s.bound[node]) == 0 {
+		return got
 	}
-	slices.SortFunc(out, comparePods)
+	out := slices.SortedFunc(maps.Values(s.bound[node]), comparePods)
+	s.order[node] = out
 	return out
 }
 

@@ -1,13 +1,12 @@
 package cluster
 
 import (
-	"cmp"
-	"strings"
 	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -21,6 +20,8 @@ type State struct {
 	mu    sync.RWMutex
 	pods  map[types.NamespacedName]*corev1.Pod
 	bound map[string]map[types.NamespacedName]*corev1.Pod // by Node name
+	// order has bound's pods sorted, as far as somebody has asked since they changed.
+	order map[string][]*corev1.Pod
 	// expected are unbound pods by the Node that they are nominated to.
 	expected       map[string]map[types.NamespacedName]bool
 	nodes          map[string]*corev1.Node
@@ -33,6 +34,20 @@ type State struct {
 	volumes        map[string]*corev1.PersistentVolume
 	storageClasses map[string]*storagev1.StorageClass
 	csiNodes       map[string]*storagev1.CSINode
+	budgets        map[types.NamespacedName]*policyv1.PodDisruptionBudget
+
+	// places is the planner's last plan, see SetPlan. Moments are numbered: planned is
+	// when that plan looked at the state, went when claims were first seen to be on
+	// their way out.
+	places  map[string]string
+	moment  uint64
+	planned uint64
+	went    map[string]uint64
+
+	// gone are the pods and claims whose end was seen, see graves; unseen the claims that
+	// somebody here created and the watch hasn't told of, with when they were expected.
+	gone   graves
+	unseen map[string]time.Time
 
 	// nominated says until when pods are expected on a machine, by Node or claim name.
 	nominated map[string]time.Time
@@ -115,10 +130,13 @@ func nodeKey(node string) string   { return "node/" + node }
 func NewState(c clock.PassiveClock) *State {
 	return &State{
 		clock:          c,
+		gone:           graves{at: map[types.UID]time.Time{}},
+		unseen:         map[string]time.Time{},
 		nominated:      map[string]time.Time{},
 		moved:          map[string]time.Time{},
 		pods:           map[types.NamespacedName]*corev1.Pod{},
 		bound:          map[string]map[types.NamespacedName]*corev1.Pod{},
+		order:          map[string][]*corev1.Pod{},
 		expected:       map[string]map[types.NamespacedName]bool{},
 		nodes:          map[string]*corev1.Node{},
 		claims:         map[string]*karpenter.NodeClaim{},
@@ -131,6 +149,8 @@ func NewState(c clock.PassiveClock) *State {
 		volumes:        map[string]*corev1.PersistentVolume{},
 		storageClasses: map[string]*storagev1.StorageClass{},
 		csiNodes:       map[string]*storagev1.CSINode{},
+		budgets:        map[types.NamespacedName]*policyv1.PodDisruptionBudget{},
+		went:           map[string]uint64{},
 		changed:        make(chan struct{}, 1),
 	}
 }
@@ -153,12 +173,17 @@ func key(o interface {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-// SetPod records a pod as it is now.
+// SetPod records a pod as it is now. What is older than what is known, or of a pod
+// whose end was seen, changes nothing: whoever has written a pod tells of it here
+// without waiting for the watch, and may be overtaken by it.
 func (s *State) SetPod(p *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := key(p)
 	old := s.pods[k]
+	if s.gone.has(p.UID) || old != nil && old.UID == p.UID && Newer(old.ResourceVersion, p.ResourceVersion) {
+		return
+	}
 	s.dropPod(k)
 	s.pods[k] = p
 	s.touchPod(k)
@@ -169,6 +194,7 @@ func (s *State) SetPod(p *corev1.Pod) {
 			s.bound[p.Spec.NodeName] = on
 		}
 		on[k] = p
+		delete(s.order, p.Spec.NodeName)
 		if (old == nil || old.Spec.NodeName == "" || old.UID != p.UID) && !OwnedByDaemonSet(p) {
 			at := s.clock.Now()
 			if old == nil {
@@ -207,8 +233,11 @@ func scheduled(p *corev1.Pod, or time.Time) time.Time {
 func (s *State) DeletePod(k types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.pods[k]; p != nil && p.Spec.NodeName != "" && !OwnedByDaemonSet(p) && !Terminal(p) {
-		s.moved[p.Spec.NodeName] = s.clock.Now()
+	if p := s.pods[k]; p != nil {
+		s.gone.bury(p.UID, s.clock.Now())
+		if p.Spec.NodeName != "" && !OwnedByDaemonSet(p) && !Terminal(p) {
+			s.moved[p.Spec.NodeName] = s.clock.Now()
+		}
 	}
 	s.dropPod(k)
 	s.touchPod(k)
@@ -257,6 +286,7 @@ func (s *State) dropPod(k types.NamespacedName) {
 	}
 	if on := s.bound[old.Spec.NodeName]; on[k] != nil {
 		delete(on, k)
+		delete(s.order, old.Spec.NodeName)
 		if len(on) == 0 {
 			delete(s.bound, old.Spec.NodeName)
 		}
@@ -312,61 +342,6 @@ func (s *State) DeleteNode(name string) {
 	delete(s.nominated, name)
 }
 
-// SetClaim records a NodeClaim as it is now. A claim that starts to go wakes the
-// planner, since the pods on its node will want another.
-func (s *State) SetClaim(c *karpenter.NodeClaim) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.claims[c.Name]
-	if old != nil && old.UID == c.UID && newer(old.ResourceVersion, c.ResourceVersion) {
-		return
-	}
-	if old != nil && old.Status.ProviderID != c.Status.ProviderID {
-		s.unlinkClaim(old)
-	}
-	s.claims[c.Name] = c
-	if id := c.Status.ProviderID; id != "" {
-		s.claimOf[id] = c.Name
-	}
-	s.touchClaim(c)
-	if c.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil) {
-		s.notify()
-	}
-}
-
-func (s *State) touchClaim(c *karpenter.NodeClaim) {
-	s.touchMachine(claimKey(c.Name))
-	if n, ok := s.nodeOf[c.Status.ProviderID]; ok {
-		s.touchMachine(nodeKey(n))
-	}
-}
-
-func (s *State) unlinkClaim(c *karpenter.NodeClaim) {
-	s.touchClaim(c)
-	if s.claimOf[c.Status.ProviderID] == c.Name {
-		delete(s.claimOf, c.Status.ProviderID)
-	}
-}
-
-// newer reports whether resource version a is later than b. Both are decimal, as
-// etcd gives them, so the longer or else the greater string is the later one.
-func newer(a, b string) bool {
-	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) > 0
-}
-
-// DeleteClaim forgets a NodeClaim, and wakes the planner: pods that it was to
-// carry may need another.
-func (s *State) DeleteClaim(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old := s.claims[name]; old != nil {
-		s.unlinkClaim(old)
-	}
-	delete(s.claims, name)
-	delete(s.nominated, name)
-	s.notify()
-}
-
 // SetDaemonSet records a DaemonSet as it is now.
 func (s *State) SetDaemonSet(d *appsv1.DaemonSet) {
 	s.mu.Lock()
@@ -384,7 +359,7 @@ func (s *State) DeleteDaemonSet(k types.NamespacedName) {
 }
 
 // Set records an object of a kind that pods and nodes depend on: Namespace,
-// PersistentVolumeClaim, PersistentVolume, StorageClass or CSINode.
+// PersistentVolumeClaim, PersistentVolume, StorageClass, PodDisruptionBudget or CSINode.
 func (s *State) Set(o any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -397,6 +372,12 @@ func (s *State) Set(o any) {
 		s.volumes[o.Name] = o
 	case *storagev1.StorageClass:
 		s.storageClasses[o.Name] = o
+	case *policyv1.PodDisruptionBudget:
+		old := s.budgets[key(o)]
+		s.budgets[key(o)] = o
+		if old != nil && old.Generation == o.Generation {
+			return // its status changes with every pod
+		}
 	case *storagev1.CSINode:
 		s.csiNodes[o.Name] = o
 		s.touchNamed(o.Name)
@@ -418,6 +399,8 @@ func (s *State) Delete(o any) {
 		delete(s.volumes, o.Name)
 	case *storagev1.StorageClass:
 		delete(s.storageClasses, o.Name)
+	case *policyv1.PodDisruptionBudget:
+		delete(s.budgets, key(o))
 	case *storagev1.CSINode:
 		delete(s.csiNodes, o.Name)
 		s.touchNamed(o.Name)

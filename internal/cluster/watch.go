@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -32,6 +33,7 @@ func Watch(ctx context.Context, c cache.Cache, s *State) (synced func() bool, er
 	}
 	for _, o := range []client.Object{
 		&corev1.Namespace{}, &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}, &storagev1.CSINode{},
+		&policyv1.PodDisruptionBudget{},
 	} {
 		feeds = append(feeds, feed{o, s.Set, func(o client.Object) { s.Delete(o) }})
 	}

@@ -50,7 +50,7 @@ func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.
 			err = errors.Join(fmt.Errorf("create NodeClaim %s: %w", claim.Name, err), l.discard(ctx, c.Replacements[:i+1]))
 			return errors.Join(err, l.rollBack(ctx, c, byClaim))
 		}
-		l.state.SetClaim(claim.DeepCopy())
+		l.state.Expect(claim.DeepCopy())
 		l.events.Eventf(byClaim[c.Claims[0]].Claim, claim, corev1.EventTypeNormal, "DisruptionLaunching", "Disrupt", "Launching NodeClaim %s: %s", claim.Name, c.Reason)
 	}
 	if len(c.Replacements) == 0 {
