@@ -110,11 +110,15 @@ func Run(ctx context.Context, o Options) error {
 	if err := set.Register(crmetrics.Registry); err != nil {
 		return fmt.Errorf("start controllers: %w", err)
 	}
-	watcher := metrics.NewWatcher(state, synced, mgr.GetClient(), tracker, clk)
+	watcher := metrics.NewWatcher(state, synced, mgr.GetClient(), tracker, clk, mgr.Elected())
 	if err := crmetrics.Registry.Register(watcher); err != nil {
 		return fmt.Errorf("start controllers: register metrics: %w", err)
 	}
 	defer crmetrics.Registry.Unregister(watcher)
+	if err := set.Follow(ctx, mgr.GetCache(), clk, mgr.Elected()); err != nil {
+		return fmt.Errorf("start controllers: %w", err)
+	}
+	o.Cloud = measured{o.Cloud, set, clk}
 	for name, setup := range map[string]func() error{
 		"source":    func() error { return source.Setup(mgr, o.Source) },
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
@@ -122,7 +126,7 @@ func Run(ctx context.Context, o Options) error {
 			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Preferences: o.Preferences, MinValues: o.MinValues, Book: book, Health: tracker, Metrics: set})
 		},
 		"lifecycle": func() error {
-			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, Health: tracker, Metrics: set})
+			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, State: state, Health: tracker, Metrics: set})
 		},
 		"interrupt": func() error {
 			options := o.Interruption
@@ -168,9 +172,9 @@ func newManager(o Options) (ctrl.Manager, error) {
 		HealthProbeBindAddress:        o.HealthAddress,
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		Cache: cache.Options{
-			// Who wrote which field is read past the cache where it matters; on pods
-			// it is half of the memory.
-			DefaultTransform: cache.TransformStripManagedFields(),
+			// Who wrote which field, and what else is left out, is read past the cache
+			// where it matters.
+			DefaultTransform: cluster.NewSlim(),
 		},
 		// The name of each controller is its own; this is about a process that runs them
 		// again after they have ended, as tests do.

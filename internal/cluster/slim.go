@@ -29,7 +29,9 @@ func Slim(obj any) (any, error) {
 			return c.Type != corev1.PodScheduled && c.Type != corev1.PodReady && c.Type != corev1.PodResizePending
 		})
 	case *corev1.Node:
+		all := o.Annotations // a pool's template may put any on a Node, and take it away
 		SlimNode(o)
+		o.Annotations = all
 	case *appsv1.DaemonSet:
 		SlimDaemonSet(o)
 	}
@@ -137,13 +139,13 @@ func slimContainers(all []corev1.Container) []corev1.Container {
 }
 
 // tellingStatuses keeps of the containers' statuses how often a container was started
-// again and for what it waits, and what a resize in place has made of its requests where
-// that isn't what the spec says.
+// again and for what it waits but its start, and what a resize in place has made of its
+// requests where that isn't what the spec says.
 func tellingStatuses(spec []corev1.Container, statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for _, s := range statuses {
 		kept := corev1.ContainerStatus{Name: s.Name, RestartCount: s.RestartCount}
-		if w := s.State.Waiting; w != nil && s.RestartCount > 0 {
+		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
 			kept.State.Waiting = &corev1.ContainerStateWaiting{Reason: w.Reason}
 		}
 		for i := range spec {
@@ -151,7 +153,7 @@ func tellingStatuses(spec []corev1.Container, statuses []corev1.ContainerStatus)
 				kept.Resources = s.Resources
 			}
 		}
-		if kept.RestartCount > 0 || kept.Resources != nil {
+		if kept.RestartCount > 0 || kept.Resources != nil || kept.State.Waiting != nil {
 			out = append(out, kept)
 		}
 	}

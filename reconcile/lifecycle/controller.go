@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/aws"
@@ -49,13 +50,16 @@ const (
 // under way rather than CPU.
 const workers = 100
 
-// catchUp is how soon to try again after somebody else's write was in the way:
+// conflictPause is how soon to try again after somebody else's write was in the way:
 // about what the watch needs to deliver it.
-const catchUp = 50 * time.Millisecond
+const conflictPause = 50 * time.Millisecond
 
 // Options are what a claim's life depends on beside the cloud.
 type Options struct {
 	Timeouts Timeouts
+	// State knows where the pods of a node that goes are planned to go, and when the
+	// last came or left.
+	State *cluster.State
 	// Health is told how claims fare.
 	Health *health.Tracker
 	// Metrics count what happens.
@@ -76,15 +80,18 @@ type Reconciler struct {
 	cloud    Cloud
 	events   events.EventRecorder
 	clock    clock.Clock
-	machines *machines
 	timeouts Timeouts
+	state    *cluster.State
 	health   *health.Tracker
 	metrics  *metrics.Set
 
-	// launched remembers what a claim's launch returned, as a launch, by claim UID:
-	// the watch may be slow to deliver the status that says so, and the cloud to
-	// list the instance.
+	// launched remembers what a claim's launch returned, a cloud.Instance by claim UID:
+	// the watch may be slow to deliver the status that says so.
 	launched sync.Map
+	// written has claims as the last write here returned them, by name, until the watch
+	// has caught up. Who reads only what it has delivered writes over what is older than
+	// his own last word, and is refused.
+	written sync.Map
 }
 
 // tell records which steps a reconcile has brought the claim over, once they are
@@ -140,8 +147,8 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 		cloud:    c,
 		events:   mgr.GetEventRecorder("coppice"),
 		clock:    clk,
-		machines: &machines{cloud: c, clock: clk},
 		timeouts: o.Timeouts,
+		state:    o.State,
 		health:   o.Health,
 		metrics:  o.Metrics,
 	}
@@ -168,6 +175,9 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 	}
 	if err := mgr.Add(&collector{kube: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: c, clock: clk, metrics: o.Metrics}); err != nil {
 		return fmt.Errorf("add instance collector: %w", err)
+	}
+	if err := mgr.Add(&quieter{kube: mgr.GetClient(), state: o.State, clock: clk}); err != nil {
+		return fmt.Errorf("add observer of quiet nodes: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodeclaim").
@@ -200,8 +210,10 @@ func (r *Reconciler) claimOfNode(ctx context.Context, o client.Object) []reconci
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var claim karpenter.NodeClaim
 	if err := r.kube.Get(ctx, req.NamespacedName, &claim); err != nil {
+		r.written.Delete(req.Name)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	r.catchUp(&claim)
 	if claim.Spec.NodeClassRef.Group != aws.Group {
 		return ctrl.Result{}, nil // another provider's
 	}
@@ -217,15 +229,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		after, err = r.raise(ctx, &claim, node)
 	}
 	if werr := r.write(ctx, before, &claim); apierrors.IsConflict(werr) {
-		return ctrl.Result{RequeueAfter: catchUp}, nil
+		return ctrl.Result{RequeueAfter: conflictPause}, nil
 	} else if werr != nil {
 		return ctrl.Result{}, errors.Join(err, werr)
 	}
 	r.tell(before, &claim)
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: catchUp}, nil
+		return ctrl.Result{RequeueAfter: conflictPause}, nil
 	}
 	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// catchUp replaces a claim as the watch has delivered it by the one that the last write
+// here has made of it, if that is newer.
+func (r *Reconciler) catchUp(claim *karpenter.NodeClaim) {
+	got, ok := r.written.Load(claim.Name)
+	if !ok {
+		return
+	}
+	if last := got.(*karpenter.NodeClaim); last.UID == claim.UID && cluster.Newer(last.ResourceVersion, claim.ResourceVersion) {
+		last.DeepCopyInto(claim)
+		return
+	}
+	r.written.Delete(claim.Name)
 }
 
 // raise takes a living claim one step towards a ready Node and says when to look
@@ -257,6 +283,7 @@ func (r *Reconciler) raise(ctx context.Context, claim *karpenter.NodeClaim, node
 	if err := r.initialize(ctx, claim, node); err != nil {
 		return 0, err
 	}
+	r.compare(claim, node)
 	setReady(claim)
 	return r.nextLook(claim, now), nil
 }
@@ -314,6 +341,7 @@ func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeCla
 			return apierrors.NewConflict(karpenter.GroupVersion.WithResource("nodeclaims").GroupResource(), before.Name, errStale)
 		}
 		base = obj
+		r.written.Store(obj.Name, obj)
 	}
 	if !equality.Semantic.DeepEqual(before.Status, after.Status) {
 		obj := base.DeepCopy()
@@ -322,6 +350,7 @@ func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeCla
 		if err := r.kube.Status().Patch(ctx, obj, patch); err != nil {
 			return client.IgnoreNotFound(err)
 		}
+		r.written.Store(obj.Name, obj)
 	}
 	return nil
 }

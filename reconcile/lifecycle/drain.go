@@ -26,6 +26,9 @@ type drainStep struct {
 	Protected []corev1.Pod
 	// Waiting counts the pods that have yet to leave, whatever their group.
 	Waiting int
+	// Due is when the first of them has to be deleted to keep the deadline, zero if
+	// none has.
+	Due time.Time
 }
 
 // nextDrain says which pods of a Node are due. Pods leave in four groups, each
@@ -41,9 +44,15 @@ func nextDrain(pods []corev1.Pod, now, deadline time.Time, bounded bool) drainSt
 			continue
 		}
 		step.Waiting++
-		if bounded && overdue(&p, now, deadline) {
-			step.Delete = append(step.Delete, p)
-			continue
+		if bounded {
+			due := lastCall(&p, deadline)
+			if !now.Before(due) {
+				step.Delete = append(step.Delete, p)
+				continue
+			}
+			if step.Due.IsZero() || due.Before(step.Due) {
+				step.Due = due
+			}
 		}
 		groups[group(&p)] = append(groups[group(&p)], p)
 	}
@@ -109,16 +118,20 @@ func stuckTerminating(p *corev1.Pod, now time.Time) bool {
 	return p.DeletionTimestamp != nil && now.Sub(p.DeletionTimestamp.Time) > stuck
 }
 
-// overdue reports whether the pod must be deleted now to be gone by the deadline.
-func overdue(p *corev1.Pod, now, deadline time.Time) bool {
+// lastCall is when the pod has to be deleted to be gone by the deadline. One that goes by
+// itself in time never has to.
+func lastCall(p *corev1.Pod, deadline time.Time) time.Time {
 	if p.DeletionTimestamp != nil {
-		return p.DeletionTimestamp.Time.After(deadline)
+		if p.DeletionTimestamp.Time.After(deadline) {
+			return time.Time{}
+		}
+		return deadline.Add(stuck)
 	}
 	grace := 30 * time.Second // the API server's default
 	if p.Spec.TerminationGracePeriodSeconds != nil {
 		grace = time.Duration(*p.Spec.TerminationGracePeriodSeconds) * time.Second
 	}
-	return !now.Before(deadline.Add(-grace))
+	return deadline.Add(-grace)
 }
 
 // termination is the time by which the claim's Node must be gone, if it is bounded:

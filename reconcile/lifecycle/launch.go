@@ -28,12 +28,6 @@ import (
 // tells a claim of it, and it takes a class a few seconds.
 const classPoll = time.Second
 
-// launch is an instance and when it was asked for.
-type launch struct {
-	instance cloud.Instance
-	at       time.Time
-}
-
 // launch starts the claim's instance and sets Launched, providerID, image, size
 // and the labels that are known from then on. It deletes a claim whose instance
 // can't be had, so that its pods are planned again without what was refused. It
@@ -86,7 +80,7 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 		return cloud.Instance{}, nil, err
 	}
 	if got, ok := r.launched.Load(claim.UID); ok {
-		return got.(launch).instance, all, nil
+		return got.(cloud.Instance), all, nil
 	}
 	types := roomy(cloud.Acceptable(all, claim.Spec.Requirements), claim.Spec.Resources.Requests)
 	if len(types) == 0 {
@@ -97,7 +91,7 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 		Labels: kubeletLabels(claim, class), Taints: claim.Spec.Taints, StartupTaints: claim.Spec.StartupTaints,
 	})
 	if err == nil {
-		r.launched.Store(claim.UID, launch{instance: got, at: r.clock.Now()})
+		r.launched.Store(claim.UID, got)
 	}
 	return got, all, err
 }

@@ -1,7 +1,6 @@
 package lifecycle
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
@@ -156,6 +154,21 @@ func TestNextDrain(t *testing.T) {
 	}
 }
 
+// TestNextDrainIsDue: a pod that isn't deleted yet is looked at again in time for its
+// whole grace period.
+func TestNextDrainIsDue(t *testing.T) {
+	pod := func(grace int64) corev1.Pod {
+		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p"}, Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace}}
+	}
+	step := nextDrain([]corev1.Pod{pod(5), pod(20), pod(90)}, now, now.Add(time.Minute), true)
+	if want := now.Add(40 * time.Second); !step.Due.Equal(want) || len(step.Delete) != 1 || len(step.Evict) != 2 {
+		t.Errorf("due at %s, %d pods to delete, %d to evict; want %s, the one that needs more than a minute, the others", step.Due, len(step.Delete), len(step.Evict), want)
+	}
+	if step := nextDrain([]corev1.Pod{pod(5)}, now, time.Time{}, false); !step.Due.IsZero() {
+		t.Errorf("due at %s without a deadline", step.Due)
+	}
+}
+
 func names(pods []corev1.Pod) string {
 	var out []string
 	for _, p := range pods {
@@ -235,56 +248,6 @@ func TestCompareClaims(t *testing.T) {
 	}
 }
 
-// listed is a cloud that lists what it is told and counts how often it is asked.
-type listed struct {
-	instances []cloud.Instance
-	asked     int
-}
-
-func (l *listed) Instances(context.Context) ([]cloud.Instance, error) {
-	l.asked++
-	return l.instances, nil
-}
-
-func TestMachinesOfClaim(t *testing.T) {
-	clk := clocktesting.NewFakeClock(now)
-	mine := cloud.Instance{ID: "i-1", ProviderID: "aws:///z/i-1", Tags: map[string]string{cloud.TagNodeClaimUID: "uid-1"}}
-	other := cloud.Instance{ID: "i-2", ProviderID: "aws:///z/i-2", Tags: map[string]string{cloud.TagNodeClaimUID: "uid-2"}}
-	l := &listed{instances: []cloud.Instance{other}}
-	m := &machines{cloud: l, clock: clk}
-	ids := func(launched *launch) string {
-		t.Helper()
-		got, err := m.of(t.Context(), claim(), launched)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []string
-		for _, i := range got {
-			out = append(out, i.ID)
-		}
-		return strings.Join(out, " ")
-	}
-	if got := ids(nil); got != "" {
-		t.Errorf("instances %q of a claim that has none", got)
-	}
-	if got := ids(&launch{instance: mine, at: now}); got != "i-1" {
-		t.Errorf("instances %q, want the one just launched although no list shows it", got)
-	}
-	if l.asked != 1 {
-		t.Errorf("the cloud was asked %d times within %s", l.asked, maxAge)
-	}
-	clk.Step(maxAge)
-	l.instances = []cloud.Instance{mine, other}
-	if got := ids(&launch{instance: mine, at: now}); got != "i-1" {
-		t.Errorf("instances %q, want the launched one once, found by its tag", got)
-	}
-	clk.Step(lag)
-	l.instances = []cloud.Instance{other}
-	if got := ids(&launch{instance: mine, at: now}); got != "" {
-		t.Errorf("instances %q, want none: a list this late shows what there is", got)
-	}
-}
-
 func TestOverdue(t *testing.T) {
 	limits := Timeouts{Launch: 5 * time.Minute, Registration: 15 * time.Minute, Initialization: 30 * time.Minute}
 	aged := func(age time.Duration) func(*karpenter.NodeClaim) {
@@ -355,6 +318,36 @@ func TestRoomy(t *testing.T) {
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("roomy(%v) = %q, want %q", requests, got, want)
+		}
+	}
+}
+
+// TestCatchUp: until the watch has delivered what was written here, that counts.
+func TestCatchUp(t *testing.T) {
+	at := func(version string, uid types.UID) *karpenter.NodeClaim {
+		return claim(func(c *karpenter.NodeClaim) {
+			c.ResourceVersion, c.UID, c.Status.NodeName = version, uid, "as of "+version
+		})
+	}
+	r := &Reconciler{}
+	for _, step := range []struct {
+		why     string
+		written *karpenter.NodeClaim
+		read    *karpenter.NodeClaim
+		want    string
+	}{
+		{"nothing was written", nil, at("9", "u"), "as of 9"},
+		{"the watch is behind", at("10", "u"), at("9", "u"), "as of 10"},
+		{"it has caught up", nil, at("10", "u"), "as of 10"},
+		{"what was written is forgotten", nil, at("9", "u"), "as of 9"},
+		{"another of the same name", at("12", "u"), at("11", "v"), "as of 11"},
+	} {
+		if step.written != nil {
+			r.written.Store(step.written.Name, step.written)
+		}
+		r.catchUp(step.read)
+		if got := step.read.Status.NodeName; got != step.want {
+			t.Errorf("the claim %s, want %s: %s", got, step.want, step.why)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -141,4 +142,42 @@ func missing(claim *karpenter.NodeClaim, node *corev1.Node) (reason, message str
 		return "ResourceNotRegistered", "Resources not registered: " + strings.Join(absent, ", ")
 	}
 	return "", ""
+}
+
+// leastFound is how many per cent of what its type promises a Node must have: Karpenter's
+// value. The memory that a hypervisor keeps is already left out of the promise.
+const leastFound = 90
+
+// compare sets ConsistentStateFound: whether the Node turned out to be as large as the
+// claim was told.
+func (r *Reconciler) compare(claim *karpenter.NodeClaim, node *corev1.Node) {
+	if node == nil || !isTrue(claim, karpenter.ConditionInitialized) {
+		return
+	}
+	why := small(claim, node)
+	if why == "" {
+		setTrue(claim, karpenter.ConditionConsistentStateFound)
+		return
+	}
+	if had := apimeta.FindStatusCondition(claim.Status.Conditions, karpenter.ConditionConsistentStateFound); had == nil || had.Message != why {
+		r.events.Eventf(claim, node, corev1.EventTypeWarning, "FailedConsistencyCheck", "Compare", "Node %s: %s", node.Name, why)
+	}
+	set(claim, karpenter.ConditionConsistentStateFound, metav1.ConditionFalse, "ConsistencyCheckFailed", why)
+}
+
+// small says of what the Node has much less than it should, of the resources that the
+// claim asked for, "" for none.
+func small(claim *karpenter.NodeClaim, node *corev1.Node) string {
+	var out []string
+	for name, asked := range claim.Spec.Resources.Requests {
+		want, got := claim.Status.Capacity[name], node.Status.Capacity[name]
+		if asked.IsZero() || want.IsZero() {
+			continue
+		}
+		if got.AsApproximateFloat64()*100 < want.AsApproximateFloat64()*leastFound {
+			out = append(out, fmt.Sprintf("%s is %s, of %s that were promised", name, got.String(), want.String()))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
 }

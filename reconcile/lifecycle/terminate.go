@@ -33,8 +33,9 @@ const (
 	// pollBlocked is how soon to ask again for an eviction that a
 	// PodDisruptionBudget refused.
 	pollBlocked = 5 * time.Second
-	// pollInstance is how soon to ask again whether the instance has ended.
-	pollInstance = maxAge
+	// pollInstance is how soon to ask again whether the instance has ended, which takes
+	// it tens of seconds.
+	pollInstance = 2 * time.Second
 )
 
 // finalize takes a deleted claim one step towards nothing: taint, drain, wait for
@@ -155,6 +156,12 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 	}
 	step := nextDrain(pods.Items, now, deadline, bounded)
 	blocked := map[string]string{}
+	coming := ""
+	if len(step.Evict) > 0 && cluster.Ready(node) {
+		if coming = r.coming(claim, deadline, bounded, now); coming != "" {
+			step.Evict = nil
+		}
+	}
 	var errs []error
 	// The deadline first; and one pod's error holds up no other pod.
 	for i := range step.Delete {
@@ -177,17 +184,27 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 	if had := apimeta.FindStatusCondition(claim.Status.Conditions, karpenter.ConditionDrained); len(blocked) > 0 && (had == nil || had.Message != message) {
 		r.events.Eventf(claim, node, corev1.EventTypeWarning, "FailedDraining", "Drain", "Node %s: %s", node.Name, message)
 	}
-	set(claim, karpenter.ConditionDrained, metav1.ConditionUnknown, "Draining", message)
+	reason := "Draining"
+	if coming != "" {
+		reason, message = "AwaitingReplacement", coming
+	}
+	set(claim, karpenter.ConditionDrained, metav1.ConditionUnknown, reason, message)
 	if err := errors.Join(errs...); err != nil {
 		return 0, err
 	}
+	wait := pollPods
 	switch {
+	case coming != "":
+		wait = pollPlaces
 	case step.Waiting == 0:
 		return max(0, settle-now.Sub(since(claim, karpenter.ConditionDrained, now))), nil
 	case len(blocked) > 0:
-		return pollBlocked, nil
+		wait = pollBlocked
 	}
-	return pollPods, nil
+	if !step.Due.IsZero() {
+		wait = min(wait, max(step.Due.Sub(now), time.Millisecond))
+	}
+	return wait, nil
 }
 
 // evict asks for one pod's eviction and says why it was refused, "" if it wasn't. An
@@ -289,14 +306,22 @@ func (r *Reconciler) stayingVolumes(ctx context.Context, node *corev1.Node) (map
 	return stay, nil
 }
 
-// instances are the claim's that haven't ended.
+// instances are the claim's that haven't ended: the one that it names, and any that
+// carry its UID as a tag, as after a crash between the launch and the write of its
+// outcome. One list answers for every claim that waits, as cloud.Provider promises, and
+// shows what was launched a moment ago.
 func (r *Reconciler) instances(ctx context.Context, claim *karpenter.NodeClaim) ([]cloud.Instance, error) {
-	var known *launch
-	if got, ok := r.launched.Load(claim.UID); ok {
-		l := got.(launch)
-		known = &l
+	list, err := r.cloud.Instances(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
 	}
-	return r.machines.of(ctx, claim, known)
+	var out []cloud.Instance
+	for _, i := range list {
+		if (claim.Status.ProviderID != "" && i.ProviderID == claim.Status.ProviderID) || i.Tags[cloud.TagNodeClaimUID] == string(claim.UID) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
 }
 
 // terminate ends the claim's instances and returns how many haven't ended yet.

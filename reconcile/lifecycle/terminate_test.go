@@ -105,13 +105,11 @@ func TestAttachmentsOfStayingPods(t *testing.T) {
 // stubborn is a cloud in which one instance can't be ended.
 type stubborn struct {
 	Cloud
-	listed
-	ended []string
+	instances []cloud.Instance
+	ended     []string
 }
 
-func (s *stubborn) Instances(ctx context.Context) ([]cloud.Instance, error) {
-	return s.listed.Instances(ctx)
-}
+func (s *stubborn) Instances(context.Context) ([]cloud.Instance, error) { return s.instances, nil }
 
 func (s *stubborn) Terminate(_ context.Context, id string) error {
 	if id == "i-1" {
@@ -121,11 +119,35 @@ func (s *stubborn) Terminate(_ context.Context, id string) error {
 	return nil
 }
 
+// TestInstancesOfClaim: a crash between a launch and the write of its outcome leaves the
+// claim's UID on the instance alone.
+func TestInstancesOfClaim(t *testing.T) {
+	tagged := map[string]string{cloud.TagNodeClaimUID: "uid-1"}
+	r := &Reconciler{cloud: &stubborn{instances: []cloud.Instance{
+		{ID: "i-1", ProviderID: "aws:///z/i-1", Tags: tagged}, {ID: "i-2", ProviderID: "aws:///z/i-2", Tags: map[string]string{cloud.TagNodeClaimUID: "uid-2"}},
+		{ID: "i-3", ProviderID: "aws:///z/i-3"},
+	}}}
+	named := func(c *karpenter.NodeClaim) { c.Status.ProviderID = "aws:///z/i-3" }
+	for want, c := range map[string]*karpenter.NodeClaim{"i-1": claim(), "i-1 i-3": claim(named)} {
+		got, err := r.instances(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, i := range got {
+			ids = append(ids, i.ID)
+		}
+		if strings.Join(ids, " ") != want {
+			t.Errorf("instances %q, want %q", ids, want)
+		}
+	}
+}
+
 func TestCollectorPassesOverFailures(t *testing.T) {
 	old := now.Add(-time.Hour)
-	s := &stubborn{listed: listed{instances: []cloud.Instance{
+	s := &stubborn{instances: []cloud.Instance{
 		{ID: "i-1", ProviderID: "aws:///z/i-1", LaunchTime: old}, {ID: "i-2", ProviderID: "aws:///z/i-2", LaunchTime: old},
-	}}}
+	}}
 	gone := claim(func(c *karpenter.NodeClaim) { c.Status.ProviderID = "aws:///z/i-9" })
 	gone.Status.Conditions = []metav1.Condition{{Type: karpenter.ConditionLaunched, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(old)}}
 	kube := stored(t, gone)

@@ -16,6 +16,8 @@ const (
 	labelResource     = "resource_type"
 	labelStep         = "step"
 	labelCode         = "code"
+	labelMethod       = "method"
+	labelProvider     = "provider"
 )
 
 // Set is what is counted as it happens. Its fields are never nil; they may be used
@@ -40,7 +42,20 @@ type Set struct {
 	UnschedulablePods     *prometheus.GaugeVec
 	IgnoredPods           *prometheus.GaugeVec
 	InstancesWithoutClaim *prometheus.CounterVec
+	PodBound              *prometheus.HistogramVec
+	PodStartup            *prometheus.HistogramVec
+	CloudDuration         *prometheus.HistogramVec
+	CloudErrors           *prometheus.CounterVec
+	claimConditions       conditions
+	poolConditions        conditions
+	classConditions       conditions
 	collectors            []prometheus.Collector
+}
+
+// conditions are how the conditions of one kind have changed.
+type conditions struct {
+	transitions *prometheus.CounterVec
+	lasted      *prometheus.HistogramVec
 }
 
 // New returns a set that nothing has been counted in.
@@ -66,7 +81,19 @@ func New() *Set {
 	s.UnschedulablePods = s.gauge("karpenter_scheduler_unschedulable_pods_count", "Pods that the last decision found no place for.", "controller")
 	s.IgnoredPods = s.gauge("karpenter_scheduler_ignored_pods_count", "Pods that can't be decided about, as for a volume claim that doesn't exist.")
 	s.InstancesWithoutClaim = s.counter("coppice_instances_collected_total", "Instances ended because no NodeClaim owned them.")
+	s.PodBound = s.histogram("karpenter_pods_bound_duration_seconds", "Time from a pod's creation until it had its Node.", startups)
+	s.PodStartup = s.histogram("karpenter_pods_startup_duration_seconds", "Time from a pod's creation until it ran.", startups)
+	s.CloudDuration = s.histogram("karpenter_cloudprovider_duration_seconds", "Time that a request of the cloud took, answers from memory included.", decisions, labelMethod, labelProvider)
+	s.CloudErrors = s.counter("karpenter_cloudprovider_errors_total", "Requests of the cloud that failed.", labelMethod, labelProvider, "error")
+	s.claimConditions, s.poolConditions, s.classConditions = s.conditions("nodeclaim"), s.conditions("nodepool"), s.conditions("ec2nodeclass")
 	return s
+}
+
+func (s *Set) conditions(kind string) conditions {
+	return conditions{
+		transitions: s.counter("operator_"+kind+"_status_condition_transitions_total", "Changes of a condition's status, by the new one and its reason.", "type", "status", labelReason),
+		lasted:      s.histogram("operator_"+kind+"_status_condition_transition_seconds", "How long a condition had a status before it changed.", durations, "type", "status"),
+	}
 }
 
 // Register adds the set to what is exposed.
@@ -93,6 +120,9 @@ func (s *Set) Register(r prometheus.Registerer) error {
 // start, drains minutes, nodes live for hours to weeks, decisions take milliseconds.
 func steps() []float64 {
 	return []float64{1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900}
+}
+func startups() []float64 {
+	return []float64{0.5, 1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 1800}
 }
 func durations() []float64 { return prometheus.ExponentialBuckets(1, 2, 14) }
 func lifetimes() []float64 {

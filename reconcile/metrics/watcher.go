@@ -2,17 +2,20 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/reconcile/health"
+	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -21,6 +24,8 @@ const (
 	nodesAllocatable = iota
 	nodesPodRequests
 	nodesDaemonRequests
+	nodesPodLimits
+	nodesDaemonLimits
 	nodesOverhead
 	nodesAge
 	poolLimit
@@ -31,6 +36,11 @@ const (
 	clusterNodes
 	clusterSynced
 	clusterUtilization
+	clusterUnsynced
+	podsState
+	claimConditions
+	poolConditions
+	classConditions
 )
 
 // definition is a gauge that is read from the state.
@@ -48,6 +58,8 @@ func definitions() []definition {
 		{"karpenter_nodes_allocatable", "What a Node's pods may request in all.", resources},
 		{"karpenter_nodes_total_pod_requests", "What the pods on a Node request, daemons aside.", resources},
 		{"karpenter_nodes_total_daemon_requests", "What the daemons on a Node request.", resources},
+		{"karpenter_nodes_total_pod_limits", "What the pods on a Node are limited to, daemons aside.", resources},
+		{"karpenter_nodes_total_daemon_limits", "What the daemons on a Node are limited to.", resources},
 		{"karpenter_nodes_system_overhead", "What the system keeps of a Node: its capacity less what is allocatable.", resources},
 		{"karpenter_nodes_current_lifetime_seconds", "A Node's age.", node},
 		{"karpenter_nodepools_limit", "What a NodePool's nodes may add up to.", []string{labelNodePool, labelResource}},
@@ -58,6 +70,12 @@ func definitions() []definition {
 		{"karpenter_cluster_state_node_count", "Nodes and NodeClaims that the controller knows of.", nil},
 		{"karpenter_cluster_state_synced", "1 once the controller has seen all that there is.", nil},
 		{"karpenter_cluster_utilization_percent", "What pods request of what Nodes have allocatable, in percent.", []string{labelResource}},
+		{"karpenter_cluster_state_unsynced_time_seconds", "How long the controller has not seen all that there is, 0 once it has.", nil},
+		{"karpenter_pods_state", "Pods by phase and by what they run on. Karpenter has a series of 1 for each pod, with name and owner; a sum is the same.",
+			[]string{"namespace", labelNodePool, labelZone, "arch", labelCapacityType, "instance_type", "phase"}},
+		{"operator_nodeclaim_status_condition_count", "NodeClaims by the status and reason of each condition.", []string{"type", "status", labelReason}},
+		{"operator_nodepool_status_condition_count", "NodePools by the status and reason of each condition.", []string{"type", "status", labelReason}},
+		{"operator_ec2nodeclass_status_condition_count", "EC2NodeClasses by the status and reason of each condition.", []string{"type", "status", labelReason}},
 	}
 }
 
@@ -68,13 +86,20 @@ type Watcher struct {
 	kube   client.Reader
 	health *health.Tracker
 	clock  clock.PassiveClock
-	descs  []*prometheus.Desc
+	since  time.Time
+	// elected is closed once this replica leads: what it alone is to tell is of the
+	// whole cluster, and two of them would make twice as much.
+	elected <-chan struct{}
+	descs   []*prometheus.Desc
 }
 
 // NewWatcher returns a watcher that is yet to be registered. The client reads from a
-// cache.
-func NewWatcher(state *cluster.State, synced func() bool, kube client.Reader, tracker *health.Tracker, clk clock.PassiveClock) *Watcher {
-	w := &Watcher{state: state, synced: synced, kube: kube, health: tracker, clock: clk}
+// cache, and elected is closed once this replica leads.
+func NewWatcher(state *cluster.State, synced func() bool, kube client.Reader, tracker *health.Tracker, clk clock.PassiveClock, elected <-chan struct{}) *Watcher {
+	w := &Watcher{state: state, synced: synced, kube: kube, health: tracker, clock: clk, elected: elected}
+	if clk != nil {
+		w.since = clk.Now()
+	}
 	for _, d := range definitions() {
 		w.descs = append(w.descs, prometheus.NewDesc(d.name, d.help, d.labels, nil))
 	}
@@ -93,18 +118,25 @@ func (w *Watcher) Collect(out chan<- prometheus.Metric) {
 	put := func(index int, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(w.descs[index], prometheus.GaugeValue, value, labels...)
 	}
-	ready := 0.0
-	if w.synced() {
-		ready = 1
-	}
-	put(clusterSynced, ready)
-	if ready == 0 {
+	now := w.clock.Now()
+	if !w.synced() {
+		put(clusterSynced, 0)
+		put(clusterUnsynced, now.Sub(w.since).Seconds())
 		return // what is known so far would look like a cluster that shrank
 	}
-	now, s := w.clock.Now(), w.state.Snapshot()
+	put(clusterSynced, 1)
+	put(clusterUnsynced, 0)
+	select {
+	case <-w.elected:
+	default:
+		return
+	}
+	s := w.state.Snapshot()
 	put(clusterNodes, float64(len(s.Nodes)))
 	w.nodes(s, now, put)
 	w.pools(s, now, put)
+	w.pods(s, put)
+	w.conditions(s, put)
 }
 
 func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64, ...string)) {
@@ -117,16 +149,21 @@ func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64
 		labels := []string{n.Node.Name, n.Pool(), l[corev1.LabelInstanceTypeStable], l[corev1.LabelTopologyZone], l[karpenter.LabelCapacityType], l[corev1.LabelArchStable]}
 		each := func(index int, list corev1.ResourceList) {
 			for name, q := range list {
+				if q.IsZero() && name != corev1.ResourceCPU && name != corev1.ResourceMemory {
+					continue // a thousand nodes without huge pages are thousands of series
+				}
 				put(index, q.AsApproximateFloat64(), append(append([]string(nil), labels...), string(name))...)
 			}
 		}
 		pods, daemons, system := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
+		podLimits, daemonLimits := corev1.ResourceList{}, corev1.ResourceList{}
 		for _, p := range n.Pods {
-			into := pods
+			requests, limits := pods, podLimits
 			if cluster.OwnedByDaemonSet(p) {
-				into = daemons
+				requests, limits = daemons, daemonLimits
 			}
-			add(into, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			add(requests, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			add(limits, resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 		}
 		have := n.Allocatable()
 		for name, q := range n.Capacity() {
@@ -136,6 +173,8 @@ func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64
 		each(nodesAllocatable, have)
 		each(nodesPodRequests, pods)
 		each(nodesDaemonRequests, daemons)
+		each(nodesPodLimits, podLimits)
+		each(nodesDaemonLimits, daemonLimits)
 		each(nodesOverhead, system)
 		put(nodesAge, now.Sub(n.Node.CreationTimestamp.Time).Seconds(), labels...)
 		add(allocatable, have)
@@ -176,6 +215,57 @@ func (w *Watcher) pools(s cluster.Snapshot, now time.Time, put func(int, float64
 		put(poolFailures, float64(h.Failures), p.Name)
 		put(poolHeld, max(0, h.Until.Sub(now).Seconds()), p.Name)
 	}
+}
+
+// pods counts the pods that are bound, and those that wait for a node.
+func (w *Watcher) pods(s cluster.Snapshot, put func(int, float64, ...string)) {
+	counts := map[[7]string]int{}
+	for _, n := range s.Nodes {
+		l := n.Labels()
+		for _, p := range n.Pods {
+			counts[[7]string{p.Namespace, n.Pool(), l[corev1.LabelTopologyZone], l[corev1.LabelArchStable], l[karpenter.LabelCapacityType], l[corev1.LabelInstanceTypeStable], string(p.Status.Phase)}]++
+		}
+	}
+	for _, p := range s.Pending {
+		counts[[7]string{p.Namespace, 6: string(p.Status.Phase)}]++
+	}
+	for k, n := range counts {
+		put(podsState, float64(n), k[:]...)
+	}
+}
+
+func (w *Watcher) conditions(s cluster.Snapshot, put func(int, float64, ...string)) {
+	counts := map[[3]string]int{}
+	count := func(conditions []metav1.Condition) {
+		for _, c := range conditions {
+			counts[[3]string{c.Type, string(c.Status), c.Reason}]++
+		}
+	}
+	flush := func(index int) {
+		for k, n := range counts {
+			put(index, float64(n), k[:]...)
+		}
+		clear(counts)
+	}
+	for _, n := range s.Nodes {
+		if n.Claim != nil {
+			count(n.Claim.Status.Conditions)
+		}
+	}
+	flush(claimConditions)
+	var pools karpenter.NodePoolList
+	var classes aws.EC2NodeClassList
+	if err := errors.Join(w.kube.List(context.Background(), &pools), w.kube.List(context.Background(), &classes)); err != nil {
+		return // the cache is stopping
+	}
+	for i := range pools.Items {
+		count(pools.Items[i].Status.Conditions)
+	}
+	flush(poolConditions)
+	for i := range classes.Items {
+		count(classes.Items[i].Status.Conditions)
+	}
+	flush(classConditions)
 }
 
 // phase is how far a claim has come.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -12,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -41,7 +44,7 @@ func setupPools(mgr ctrl.Manager, state *cluster.State, tracker *health.Tracker,
 		Named("nodepool").
 		For(&karpenter.NodePool{}).
 		Watches(&aws.EC2NodeClass{}, handler.EnqueueRequestsFromMapFunc(r.ofClass)).
-		Watches(&karpenter.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
+		Watches(&karpenter.NodeClaim{}, gathered(statusPeriod)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
 }
@@ -60,12 +63,26 @@ func (r *pools) ofClass(ctx context.Context, o client.Object) []reconcile.Reques
 	return out
 }
 
-func ofClaim(_ context.Context, o client.Object) []reconcile.Request {
-	pool := o.GetLabels()[karpenter.LabelNodePool]
-	if pool == "" {
-		return nil
+// statusPeriod is how often at most the changes of a pool's claims are summed up in its
+// status. Each node changes its claim half a dozen times while it comes up, so that a
+// write for each would cost hundreds as nodes come by the hundred; Karpenter sums up
+// every 5 s.
+const statusPeriod = 500 * time.Millisecond
+
+// gathered asks for the pool of a claim that has changed, once for all changes within d.
+func gathered(d time.Duration) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	ask := func(o client.Object, q queue) {
+		if pool := o.GetLabels()[karpenter.LabelNodePool]; pool != "" {
+			// The queue keeps the earliest time of a request that is there already.
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: pool}}, d)
+		}
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pool}}}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { ask(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { ask(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { ask(e.Object, q) },
+	}
 }
 
 // Reconcile writes one pool's status, if it differs.
@@ -86,10 +103,10 @@ func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	}
 	before := pool.DeepCopy()
 	judge(&pool, class)
-	snapshot := r.state.Snapshot()
-	sum(&pool, snapshot)
+	nodes := r.state.Of(pool.Name)
+	sum(&pool, nodes)
 	options, _ := sugar.Parse(pool.Annotations) // what can't be read is told when nodes are to go
-	rollout(&pool, class, snapshot, options)
+	rollout(&pool, class, nodes, options)
 	again := ctrl.Result{RequeueAfter: pause(&pool, options, r.clock.Now())}
 	r.registration(&pool, class)
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
@@ -160,24 +177,20 @@ func invalid(pool *karpenter.NodePool) []string {
 }
 
 // sum writes what the pool's nodes add up to.
-func sum(pool *karpenter.NodePool, s cluster.Snapshot) {
-	var nodes int64
+func sum(pool *karpenter.NodePool, nodes []cluster.Node) {
 	total := corev1.ResourceList{
 		corev1.ResourceCPU: {}, corev1.ResourceMemory: {}, corev1.ResourcePods: {}, corev1.ResourceEphemeralStorage: {}, "nodes": {},
 	}
-	for _, n := range s.Nodes {
-		if n.Pool() != pool.Name {
-			continue
-		}
-		nodes++
+	for _, n := range nodes {
 		for name, q := range n.Capacity() {
 			have := total[name]
 			have.Add(q)
 			total[name] = have
 		}
 	}
-	total["nodes"] = *resource.NewQuantity(nodes, resource.DecimalSI)
-	pool.Status.Nodes = &nodes
+	count := int64(len(nodes))
+	total["nodes"] = *resource.NewQuantity(count, resource.DecimalSI)
+	pool.Status.Nodes = &count
 	if !equality.Semantic.DeepEqual(pool.Status.Resources, total) {
 		pool.Status.Resources = total
 	}

@@ -26,8 +26,11 @@ import (
 // The scheduler drops a nomination when it tries the pod before the Node is ready;
 // the pod is then pending again, and the next plan repeats it.
 func (p *Planner) nominate(ctx context.Context) error {
-	names := slices.Sorted(maps.Keys(p.places))
+	names, began := slices.Sorted(maps.Keys(p.places)), p.clock.Now()
 	return errors.Join(kube.Each(len(names), func(i int) error {
+		if p.clock.Since(began) > follow {
+			return nil // by the next plan: new pods mustn't wait for thousands of writes
+		}
 		pod, node := p.model.Pod(names[i]), p.state.NodeName(p.places[names[i]])
 		if pod == nil || node == "" || pod.Spec.NodeName != "" || spreads(pod) {
 			return nil // gone, too early, or still on a node that is being drained

@@ -35,11 +35,11 @@ func TestRolloutAwaitsApproval(t *testing.T) {
 	claim := &karpenter.NodeClaim{}
 	claim.Labels = map[string]string{karpenter.LabelNodePool: "general"}
 	claim.Annotations = map[string]string{karpenter.AnnotationNodePoolHash: "old", karpenter.AnnotationNodePoolHashVersion: karpenter.NodePoolHashVersion}
-	shot := cluster.Snapshot{Nodes: []cluster.Node{{Claim: claim}}}
+	nodes := []cluster.Node{{Claim: claim}}
 	for approval, want := range map[string]string{
 		"": "RolloutPending", sugar.ApprovalRequired: "AwaitingApproval", "0123456789": "AwaitingApproval", cluster.Target(pool, class): "RolloutPending",
 	} {
-		rollout(pool, class, shot, sugar.Options{DriftApproval: approval})
+		rollout(pool, class, nodes, sugar.Options{DriftApproval: approval})
 		if c := apimeta.FindStatusCondition(pool.Status.Conditions, karpenter.ConditionNodeClaimsDrifted); c == nil || c.Reason != want {
 			t.Errorf("approval %q: %+v, want %s", approval, c, want)
 		}

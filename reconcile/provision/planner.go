@@ -190,6 +190,7 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 		p.metrics.UnschedulablePods.WithLabelValues("provisioner").Set(0)
 		clear(p.told)
 		clear(p.places)
+		p.state.SetPlan(p.model, p.places)
 		return 0, errors.Join(poolErr, p.cancel(ctx))
 	}
 	began := p.clock.Now()
@@ -209,7 +210,9 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 		p.state.Nominate(a.Node, p.clock.Now().Add(nominated))
 	}
 	withheld := p.probe(plan)
-	createErr := errors.Join(p.create(ctx, pools, plan.NewNodes), p.nominate(ctx), p.cancel(ctx))
+	createErr := p.create(ctx, pools, plan.NewNodes)
+	p.state.SetPlan(p.model, p.places)
+	createErr = errors.Join(createErr, p.nominate(ctx), p.cancel(ctx))
 	p.tell(plan.Unschedulable, began)
 	p.note(plan, began)
 	again = retry
@@ -326,7 +329,7 @@ func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.N
 		return "", fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 	}
 	p.metrics.NodeClaimsCreated.WithLabelValues("provisioned", pool.Name, strconv.FormatBool(node.Relaxed)).Inc()
-	p.state.SetClaim(claim.DeepCopy())
+	p.state.Expect(claim.DeepCopy())
 	if p.held[pool.Name].Failures > 0 {
 		p.health.Probe(pool.Name, claim.Name)
 	}

@@ -17,17 +17,13 @@ import (
 // controller has looked at the claims, so that whoever waits for a change to be
 // rolled out doesn't see it done before it has begun. A claim that is being removed
 // counts until it is gone. Where the pool wants drift approved, it names what would be.
-func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, s cluster.Snapshot, o sugar.Options) {
+func rollout(pool *karpenter.NodePool, class *aws.EC2NodeClass, nodes []cluster.Node, o sugar.Options) {
 	want := declaration{pool: cluster.Declare(pool)}
 	if class != nil {
 		want.classHash = class.Hash()
 	}
-	total, drifted := 0, 0
-	for _, n := range s.Nodes {
-		if n.Claim == nil || n.Pool() != pool.Name {
-			continue
-		}
-		total++
+	total, drifted := len(nodes), 0
+	for _, n := range nodes {
 		if want.differs(n.Claim) {
 			drifted++
 		}

@@ -45,7 +45,7 @@ func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, 
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("add planner: %w", err)
 	}
-	if err := setupStatic(mgr, state, synced, clk, o); err != nil {
+	if err := setupStatic(mgr, state, synced, c, clk, o); err != nil {
 		return fmt.Errorf("add keeper of static pools: %w", err)
 	}
 	return setupPools(mgr, state, o.Health, clk)

@@ -12,15 +12,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
@@ -32,6 +34,10 @@ import (
 // limit may have been what stood in the way, and other controllers mark its nodes.
 const staticRecheck = time.Minute
 
+// staticPeriod is how long the changes of a static pool's claims are gathered before it
+// is looked at: a replacement is no later by it than by a tenth of a second.
+const staticPeriod = 100 * time.Millisecond
+
 // static keeps each pool with replicas at its number of nodes.
 type static struct {
 	kube   client.Client
@@ -40,19 +46,21 @@ type static struct {
 	events events.EventRecorder
 	clock  clock.Clock
 	health *health.Tracker
-
+	cloud  Cloud
+	// limits bound what the nodes of all pools may add up to.
+	limits  corev1.ResourceList
 	metrics *metrics.Set
 }
 
-func setupStatic(mgr ctrl.Manager, state *cluster.State, synced func() bool, clk clock.Clock, o Options) error {
+func setupStatic(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, o Options) error {
 	r := &static{
 		kube: mgr.GetClient(), state: state, synced: synced, events: mgr.GetEventRecorder("coppice"),
-		clock: clk, health: o.Health, metrics: o.Metrics,
+		clock: clk, health: o.Health, cloud: c, limits: o.Limits, metrics: o.Metrics,
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodepool-static").
 		For(&karpenter.NodePool{}).
-		Watches(&karpenter.NodeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
+		Watches(&karpenter.NodeClaim{}, gathered(staticPeriod)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
 }
@@ -72,7 +80,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
 	}
 	now := r.clock.Now()
-	step := nextStatic(&pool, r.state.Snapshot(), now)
+	step := nextStatic(&pool, r.state.Of(pool.Name), now)
 	var errs []error
 	for _, n := range step.Remove {
 		r.events.Eventf(n.Claim, nil, corev1.EventTypeNormal, "ScaledDown", "Delete", "NodePool %s has more nodes than its %d replicas", pool.Name, *pool.Spec.Replicas)
@@ -100,19 +108,86 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if err := r.kube.Get(ctx, types.NamespacedName{Name: pool.Spec.Template.Spec.NodeClassRef.Name}, &class); err != nil {
 		return ctrl.Result{}, fmt.Errorf("NodePool %s: %w", pool.Name, err)
 	}
-	for range step.Create {
+	allowed, err := r.allowed(ctx, &pool, &class, step.Create)
+	if err != nil {
+		return ctrl.Result{}, errors.Join(append(errs, err)...)
+	}
+	if allowed < step.Create {
+		r.events.Eventf(&pool, nil, corev1.EventTypeWarning, "LimitReached", "Scale", "%d of %d replicas are missing: the limit over all NodePools is reached", step.Create-allowed, *pool.Spec.Replicas)
+	}
+	errs = append(errs, kube.Each(allowed, func(int) error {
 		claim := NewClaim(&pool, &class, TemplateNode(&pool))
 		if err := r.kube.Create(ctx, claim); err != nil {
-			errs = append(errs, fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err))
-			break
+			return fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 		}
 		r.metrics.NodeClaimsCreated.WithLabelValues("provisioned", pool.Name, "false").Inc()
-		r.state.SetClaim(claim.DeepCopy())
+		r.state.Expect(claim.DeepCopy())
 		if hold.Failures > 0 {
 			r.health.Probe(pool.Name, claim.Name)
 		}
-	}
+		return nil
+	})...)
 	return ctrl.Result{RequeueAfter: staticRecheck}, errors.Join(errs...)
+}
+
+// allowed says how many of n more nodes of the pool the limit over all pools lets in. A
+// node that isn't launched counts as the largest that its pool could launch, since
+// nobody knows which it will be; one of another pool as what it was asked for.
+func (r *static) allowed(ctx context.Context, pool *karpenter.NodePool, class *aws.EC2NodeClass, n int) (int, error) {
+	if len(r.limits) == 0 || n == 0 {
+		return n, nil
+	}
+	types, err := r.cloud.InstanceTypes(ctx, class)
+	if err != nil {
+		return 0, fmt.Errorf("NodePool %s: list instance types: %w", pool.Name, err)
+	}
+	size := corev1.ResourceList{}
+	for _, t := range cloud.Acceptable(types, NewClaim(pool, class, TemplateNode(pool)).Spec.Requirements) {
+		for name, q := range t.Capacity {
+			if have := size[name]; q.Cmp(have) > 0 {
+				size[name] = q
+			}
+		}
+	}
+	size["nodes"] = resource.MustParse("1")
+	used := corev1.ResourceList{}
+	for _, m := range r.state.Snapshot().Nodes {
+		if m.Pool() == "" {
+			continue
+		}
+		has := m.Capacity().DeepCopy()
+		if len(has) == 0 && m.Pool() == pool.Name {
+			has = size.DeepCopy()
+		} else if len(has) == 0 {
+			has = m.Claim.Spec.Resources.Requests.DeepCopy()
+		}
+		if has == nil {
+			has = corev1.ResourceList{}
+		}
+		has["nodes"] = resource.MustParse("1")
+		for name, q := range has {
+			sum := used[name]
+			sum.Add(q)
+			used[name] = sum
+		}
+	}
+	return within(r.limits, used, size, n), nil
+}
+
+// within returns how many of n nodes of a size the limits leave room for.
+func within(limits, used, size corev1.ResourceList, n int) int {
+	for name, limit := range limits {
+		left, each := limit.DeepCopy(), size[name]
+		left.Sub(used[name])
+		for ; n > 0; n-- {
+			want := each.DeepCopy()
+			want.Mul(int64(n))
+			if want.Cmp(left) <= 0 {
+				break
+			}
+		}
+	}
+	return n
 }
 
 // TemplateNode is a node that is as the pool's template says, for no pod in
@@ -135,7 +210,7 @@ type staticStep struct {
 	Limited int
 }
 
-// nextStatic compares a static pool with its nodes. Nodes on their way out count
+// nextStatic compares a static pool with its machines. Nodes on their way out count
 // for the limit, since they still cost, and not for the replicas. Nodes that are
 // about to be replaced count for the replicas only while there are too few, so that
 // the replacement may come first.
@@ -143,15 +218,11 @@ type staticStep struct {
 // Of too many, those go first whose loss matters least: not launched yet, then with
 // the fewest pods to move, those with pods that forbid it last; among equals the
 // youngest, which have run the least.
-func nextStatic(pool *karpenter.NodePool, s cluster.Snapshot, now time.Time) staticStep {
+func nextStatic(pool *karpenter.NodePool, nodes []cluster.Node, now time.Time) staticStep {
 	var step staticStep
 	var running []cluster.Node
-	total, marked := 0, 0
-	for _, n := range s.Nodes {
-		if n.Claim == nil || n.Pool() != pool.Name {
-			continue
-		}
-		total++
+	marked := 0
+	for _, n := range nodes {
 		switch {
 		case n.Deleting():
 		case apimeta.IsStatusConditionTrue(n.Claim.Status.Conditions, karpenter.ConditionDisruptionReason):
@@ -164,7 +235,7 @@ func nextStatic(pool *karpenter.NodePool, s cluster.Snapshot, now time.Time) sta
 	if missing := want - len(running) - marked; missing > 0 {
 		step.Create = missing
 		if limit, ok := pool.Spec.Limits["nodes"]; ok {
-			step.Create = min(missing, max(0, int(limit.Value())-total))
+			step.Create = min(missing, max(0, int(limit.Value())-len(nodes)))
 			step.Limited = missing - step.Create
 		}
 	}

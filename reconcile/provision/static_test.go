@@ -44,7 +44,6 @@ func TestNextStatic(t *testing.T) {
 	}
 	unlaunched := func(m *cluster.Node) { m.Claim.Status.ProviderID = "" }
 	young := func(m *cluster.Node) { m.Claim.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute)) }
-	other := func(m *cluster.Node) { m.Claim.Labels[karpenter.LabelNodePool] = "other" }
 	protected := map[string]string{karpenter.AnnotationDoNotDisrupt: "true"}
 	tests := map[string]struct {
 		why      string
@@ -57,7 +56,6 @@ func TestNextStatic(t *testing.T) {
 	}{
 		"from nothing":      {why: "three are missing", replicas: 3, create: 3},
 		"as it should be":   {why: "nothing to do", replicas: 1, nodes: []cluster.Node{member("a")}},
-		"others' nodes":     {why: "another pool's node is none of this", replicas: 1, nodes: []cluster.Node{member("a", other)}, create: 1},
 		"one is going":      {why: "its successor comes at once", replicas: 1, nodes: []cluster.Node{member("a", going)}, create: 1},
 		"the limit":         {why: "of three missing one is allowed", replicas: 4, limit: "2", nodes: []cluster.Node{member("a")}, create: 1, limited: 2},
 		"the limit is full": {why: "a node on its way out still costs", replicas: 2, limit: "2", nodes: []cluster.Node{member("a"), member("b", going)}, limited: 1},
@@ -76,7 +74,7 @@ func TestNextStatic(t *testing.T) {
 			if tc.limit != "" {
 				pool.Spec.Limits = karpenter.Limits{"nodes": resource.MustParse(tc.limit)}
 			}
-			got := nextStatic(pool, cluster.Snapshot{Nodes: tc.nodes}, now)
+			got := nextStatic(pool, tc.nodes, now)
 			var removed []string
 			for _, n := range got.Remove {
 				removed = append(removed, n.Claim.Name)
@@ -84,6 +82,35 @@ func TestNextStatic(t *testing.T) {
 			if got.Create != tc.create || got.Limited != tc.limited || strings.Join(removed, " ") != tc.remove {
 				t.Errorf("nextStatic() = create %d, limited %d, remove %q; want %d, %d, %q (%s)",
 					got.Create, got.Limited, removed, tc.create, tc.limited, tc.remove, tc.why)
+			}
+		})
+	}
+}
+
+func TestWithin(t *testing.T) {
+	list := func(text string) corev1.ResourceList {
+		out := corev1.ResourceList{}
+		for _, part := range strings.Fields(text) {
+			name, q, _ := strings.Cut(part, "=")
+			out[corev1.ResourceName(name)] = resource.MustParse(q)
+		}
+		return out
+	}
+	tests := map[string]struct {
+		why                string
+		limits, used, size string
+		n, want            int
+	}{
+		"no limit":       {"on what the nodes have", "example.com/fpga=1", "cpu=100 nodes=9", "cpu=4 nodes=1", 3, 3},
+		"room for all":   {"exactly", "cpu=20", "cpu=8", "cpu=4 nodes=1", 3, 3},
+		"room for two":   {"a third would pass it by one", "cpu=19", "cpu=8", "cpu=4 nodes=1", 3, 2},
+		"the least room": {"of nodes there is one left", "cpu=100 nodes=3", "cpu=8 nodes=2", "cpu=4 nodes=1", 3, 1},
+		"passed already": {"it was lowered", "nodes=1", "nodes=2", "nodes=1", 3, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := within(list(tc.limits), list(tc.used), list(tc.size), tc.n); got != tc.want {
+				t.Errorf("within() = %d, want %d (%s)", got, tc.want, tc.why)
 			}
 		})
 	}
@@ -126,7 +153,7 @@ func TestRollout(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := pool.DeepCopy()
-			rollout(p, nil, cluster.Snapshot{Nodes: tc.nodes}, sugar.Options{})
+			rollout(p, nil, tc.nodes, sugar.Options{})
 			c := p.Status.Conditions[0]
 			if c.Status != tc.status || c.Message != tc.text || c.ObservedGeneration != 4 {
 				t.Errorf("condition %s %q of generation %d; want %s %q (%s)", c.Status, c.Message, c.ObservedGeneration, tc.status, tc.text, tc.why)
