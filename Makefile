@@ -15,6 +15,10 @@ MINUTES ?= 15
 OUT ?=
 EQUAL_BATCH ?=
 
+# How far make scale grows the sandbox.
+NODES ?= 1000
+PODS ?= 20000
+
 # The version that the sandbox's API server gives as its own.
 KUBERNETES = $(shell $(GO) -C cmd/sandbox list -m -f '{{.Version}}' k8s.io/kubernetes)
 STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/component-base/version.gitTreeState=clean
@@ -23,7 +27,7 @@ STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/comp
 # doesn't.
 NESTED := cmd/sandbox schemas/difftest internal/catalogue/gen internal/ec2sim/kumo
 
-.PHONY: help build sandbox karpenter demo compare test chaos check generate update bench clean
+.PHONY: help build sandbox karpenter demo compare scale test chaos check generate update bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +46,9 @@ karpenter: ## build bin/karpenter: Karpenter's AWS controller, unmodified, to co
 
 compare: build sandbox karpenter ## measure Coppice beside Karpenter (SCENARIOS, ROUNDS, MINUTES, OUT)
 	@exec bin/sandbox compare --rounds $(ROUNDS) --minutes $(MINUTES) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) $(if $(OUT),--out $(OUT)) $(if $(EQUAL_BATCH),--equal-batch)
+
+scale: build sandbox ## measure the controller as nodes come at once, and at rest (NODES, PODS)
+	@exec bin/sandbox scale --nodes $(NODES) --pods $(PODS)
 
 test: build sandbox ## run all tests, those against a real API server too
 	COPPICE_REQUIRE_SANDBOX=1 $(GO) test -timeout 40m ./...

@@ -59,7 +59,7 @@ func run(args []string, stdout io.Writer, stderr *os.File) int {
 	root.SetErr(stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(upCommand(stdout, stderr), demoCommand(stdout, stderr), compareCommand(stdout, stderr),
+	root.AddCommand(upCommand(stdout, stderr), demoCommand(stdout, stderr), compareCommand(stdout, stderr), scaleCommand(stdout, stderr),
 		ec2simCommand(stdout), ec2Command(stdout))
 
 	ctx, stop := untilStopped(context.Background())

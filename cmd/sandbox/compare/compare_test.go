@@ -12,48 +12,6 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-func TestMeter(t *testing.T) {
-	// The second field may hold anything, brackets and blanks too.
-	stat := "4 (a ) b) S 1 2 3 0 -1 4194560 1 2 3 4 250 50 7 8 20 0 9 0 100 1 2"
-	if d, err := parseProcessTime([]byte(stat)); err != nil || d != 3*time.Second {
-		t.Errorf("process time %v, %v", d, err)
-	}
-	busy := "cpu  100 10 50 9999 777 1 2 3 44 0\ncpu0 1\n"
-	if d, err := parseBusy([]byte(busy)); err != nil || d != 1660*time.Millisecond {
-		t.Errorf("busy %v, %v", d, err)
-	}
-	if m, err := parsePeak([]byte("VmPeak:\t 9 kB\nVmHWM:\t  2048 kB\n")); err != nil || m != 2 {
-		t.Errorf("peak %v, %v", m, err)
-	}
-	for _, bad := range []string{"", "1 (x) S", "cpu 1 2"} {
-		if _, err := parseProcessTime([]byte(bad)); err == nil {
-			t.Errorf("%q is taken for a process", bad)
-		}
-		if _, err := parseBusy([]byte(bad)); err == nil {
-			t.Errorf("%q is taken for a machine", bad)
-		}
-		if _, err := parsePeak([]byte(bad)); err == nil {
-			t.Errorf("%q is taken for a status", bad)
-		}
-	}
-	before, err := read(os.Getpid())
-	if err != nil {
-		t.Skipf("the measuring needs /proc: %v", err)
-	}
-	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
-	}
-	after, err := read(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if after.own < before.own || otherLoad(before, after) < 0 {
-		t.Errorf("from %+v to %+v", before, after)
-	}
-	if m, err := peakMemory(os.Getpid()); err != nil || m < 1 {
-		t.Errorf("peak memory %v MiB, %v", m, err)
-	}
-}
-
 func result(scenario, who string, round int, seconds, usd float64, disturbed bool) Result {
 	return Result{Scenario: scenario, Controller: who, Round: round, BoundSeconds: seconds, USDPerHour: usd, LowerBound: 10, EC2Calls: 70, Disturbed: disturbed}
 }

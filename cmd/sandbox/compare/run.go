@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/coppice-dev/coppice/cmd/sandbox/meter"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/internal/testkit/await"
 	"github.com/coppice-dev/coppice/schemas/aws"
@@ -73,7 +74,7 @@ type run struct {
 	// stop ends what runs beside.
 	stop context.CancelFunc
 	// What the window began with.
-	from  reading
+	from  meter.Reading
 	spent int64
 
 	mu sync.Mutex
@@ -126,10 +127,10 @@ func (r *run) play(ctx context.Context) (err error) {
 		}
 	})
 	defer stop()
-	if r.from, err = read(r.who.PID()); err != nil {
+	if r.from, err = meter.Read(r.who.PID()); err != nil {
 		return err
 	}
-	r.result.StartCPUSeconds = r.from.own.Seconds()
+	r.result.StartCPUSeconds = r.from.Own.Seconds()
 	r.result.StartEC2Calls, _, _ = tally(r.stack.EC2.Counters())
 	if err := r.restart(); err != nil {
 		return err
@@ -174,10 +175,10 @@ func (r *run) restart() error {
 	r.stack.EC2.ResetCounters()
 	r.spent = r.stack.EC2.State().SpentMicroUSD
 	var err error
-	r.from, err = read(r.who.PID())
+	r.from, err = meter.Read(r.who.PID())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = r.from.at
+	r.last = r.from.At
 	return err
 }
 
@@ -359,25 +360,25 @@ func (r *run) shrink(ctx context.Context, counts []int, after string) error {
 
 // finish ends the window and fills in the result.
 func (r *run) finish(ctx context.Context) error {
-	to, err := read(r.who.PID())
+	to, err := meter.Read(r.who.PID())
 	if err != nil {
 		return err
 	}
 	state := r.stack.EC2.State()
 	res := &r.result
-	res.CPUSeconds = (to.own - r.from.own).Seconds()
-	res.WindowSeconds = to.at.Sub(r.from.at).Seconds()
+	res.CPUSeconds = (to.Own - r.from.Own).Seconds()
+	res.WindowSeconds = to.At.Sub(r.from.At).Seconds()
 	res.USD = float64(state.SpentMicroUSD-r.spent) / 1e6
 	res.USDPerHour = float64(state.MicroUSDPerHour) / 1e6
 	res.Nodes = state.Instances[ec2sim.StatePending] + state.Instances[ec2sim.StateRunning]
 	res.EC2Calls, res.Calls, res.Refused = tally(r.stack.EC2.Counters())
-	res.OtherLoad = otherLoad(r.from, to)
+	res.OtherLoad = meter.OtherLoad(r.from, to)
 	res.Disturbed = res.OtherLoad > r.sc.quiet
-	if res.PeakMiB, err = peakMemory(r.who.PID()); err != nil {
+	if _, res.PeakMiB, err = meter.Memory(r.who.PID()); err != nil {
 		return err
 	}
 	r.mu.Lock()
-	res.SettledSeconds = r.last.Sub(r.from.at).Seconds()
+	res.SettledSeconds = r.last.Sub(r.from.At).Seconds()
 	if r.seen != nil {
 		res.Moved = len(r.seen) - r.present
 	}

@@ -2,7 +2,9 @@ package kubelet
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -65,10 +67,17 @@ func (k *kubelet) run(ctx context.Context) error {
 
 	beat := time.NewTicker(k.fleet.cfg.LeaseDuration / 4)
 	defer beat.Stop()
+	report := time.NewTimer(firstReport(k.machine.ID))
+	defer report.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-report.C:
+			report.Reset(reportPeriod)
+			if err := k.reportAlive(ctx); err != nil && ctx.Err() == nil {
+				k.log.Warn("report the node's status", "error", err)
+			}
 		case <-beat.C:
 			next, err := k.renew(ctx, lease, node.UID)
 			if err != nil && ctx.Err() == nil {
@@ -154,6 +163,35 @@ func (k *kubelet) reportReady(ctx context.Context) error {
 	_, err = k.fleet.cfg.Client.CoreV1().Nodes().PatchStatus(ctx, k.machine.PrivateDNS, patch)
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("report the node ready: %w", err)
+	}
+	return nil
+}
+
+// reportPeriod is how often a kubelet writes its node's status although nothing in it has
+// changed: nodeStatusReportFrequency.
+const reportPeriod = 5 * time.Minute
+
+// firstReport is when the first of these is due: at a time of the machine's own within the
+// period, as kubelets that start together spread theirs.
+func firstReport(machine string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(machine)) // it can't fail
+	return reportPeriod * time.Duration(h.Sum32()%1000) / 1000
+}
+
+// reportAlive writes when the conditions were last looked at.
+func (k *kubelet) reportAlive(ctx context.Context) error {
+	now := metav1.Now()
+	var seen []map[string]any
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
+		seen = append(seen, map[string]any{"type": kind, "lastHeartbeatTime": now})
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": seen}})
+	if err != nil {
+		return fmt.Errorf("encode a node's status: %w", err)
+	}
+	if _, err := k.fleet.cfg.Client.CoreV1().Nodes().PatchStatus(ctx, k.machine.PrivateDNS, patch); err != nil {
+		return fmt.Errorf("report the node alive: %w", err)
 	}
 	return nil
 }

@@ -1,4 +1,6 @@
-package compare
+// Package meter reads from the kernel what a process and the machine use: processor time
+// and memory. It needs Linux's /proc.
+package meter
 
 import (
 	"bufio"
@@ -16,40 +18,40 @@ import (
 // architecture that Go runs on.
 const tick = 10 * time.Millisecond
 
-// reading is what the kernel told of a process and of the machine at one time.
-type reading struct {
-	at time.Time
-	// own and self are the processor time of the controller and of this process,
-	// busy that of the whole machine.
-	own, self, busy time.Duration
+// Reading is what the kernel told of a process and of the machine at one time.
+type Reading struct {
+	At time.Time
+	// Own and Self are the processor time of the process and of this one, Busy that of
+	// the whole machine.
+	Own, Self, Busy time.Duration
 }
 
-// read takes a reading of the process with the number.
-func read(pid int) (reading, error) {
-	r := reading{at: time.Now()}
+// Read takes a reading of the process with the number.
+func Read(pid int) (Reading, error) {
+	r := Reading{At: time.Now()}
 	var err error
-	if r.own, err = processTime(strconv.Itoa(pid)); err != nil {
+	if r.Own, err = processTime(strconv.Itoa(pid)); err != nil {
 		return r, err
 	}
-	if r.self, err = processTime("self"); err != nil {
+	if r.Self, err = processTime("self"); err != nil {
 		return r, err
 	}
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return r, fmt.Errorf("read the machine's load: %w", err)
 	}
-	r.busy, err = parseBusy(stat)
+	r.Busy, err = parseBusy(stat)
 	return r, err
 }
 
-// otherLoad is the share of the machine that neither the controller nor the
-// sandbox used between two readings, though it was not idle.
-func otherLoad(from, to reading) float64 {
-	elapsed := to.at.Sub(from.at) * time.Duration(runtime.NumCPU())
+// OtherLoad is the share of the machine that neither the process nor this one used
+// between two readings, though it was not idle.
+func OtherLoad(from, to Reading) float64 {
+	elapsed := to.At.Sub(from.At) * time.Duration(runtime.NumCPU())
 	if elapsed <= 0 {
 		return 0
 	}
-	other := (to.busy - from.busy) - (to.own - from.own) - (to.self - from.self)
+	other := (to.Busy - from.Busy) - (to.Own - from.Own) - (to.Self - from.Self)
 	return max(0, float64(other)/float64(elapsed))
 }
 
@@ -100,24 +102,28 @@ func parseBusy(text []byte) (time.Duration, error) {
 	return time.Duration(total) * tick, nil
 }
 
-// peakMemory is the most that a process has had in memory, in MiB.
-func peakMemory(pid int) (float64, error) {
+// Memory is what a process has resident now and the most that it has had, in MiB.
+func Memory(pid int) (now, peak float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, fmt.Errorf("read a process's memory: %w", err)
+		return 0, 0, fmt.Errorf("read a process's memory: %w", err)
 	}
-	return parsePeak(text)
+	if now, err = parseMemory(text, "VmRSS:"); err != nil {
+		return 0, 0, err
+	}
+	peak, err = parseMemory(text, "VmHWM:")
+	return now, peak, err
 }
 
-func parsePeak(text []byte) (float64, error) {
+func parseMemory(text []byte, name string) (float64, error) {
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(lines.Text(), name); ok {
 			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
 			if err != nil {
-				return 0, fmt.Errorf("read VmHWM: %w", err)
+				return 0, fmt.Errorf("read %s %w", name, err)
 			}
 			return kib / 1024, nil
 		}
 	}
-	return 0, errors.New("/proc/PID/status has no VmHWM")
+	return 0, fmt.Errorf("/proc/PID/status has no %s", strings.TrimSuffix(name, ":"))
 }
