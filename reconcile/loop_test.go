@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -81,6 +82,10 @@ type loop struct {
 	cloud *ec2.Provider
 	// secure is where the decision record is served.
 	secure string
+	// acts counts what the controllers write; options and stop are of the last run.
+	acts    acts
+	options reconcile.Options
+	stop    func()
 }
 
 // start runs all controllers against a sandbox until the test ends.
@@ -112,24 +117,35 @@ func prepare(t *testing.T, manifest string, flags ...string) *loop {
 	}
 	secure := listener.Addr().String()
 	listener.Close()
+	l := &loop{t: t, env: env, kube: kube, cloud: provider, secure: secure}
+	l.create(manifest)
+	return l
+}
+
+// create creates objects, as YAML documents.
+func (l *loop) create(manifest string) {
+	l.t.Helper()
 	for _, doc := range strings.Split(manifest, "---\n") {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
-			t.Fatal(err)
+			l.t.Fatal(err)
 		}
-		if err := kube.Create(t.Context(), u); err != nil {
-			t.Fatal(err)
+		if err := l.kube.Create(l.t.Context(), u); err != nil {
+			l.t.Fatal(err)
 		}
 	}
-	return &loop{t: t, env: env, kube: kube, cloud: provider, secure: secure}
 }
 
 // run runs the controllers until stop or the test's end.
 func (l *loop) run(o reconcile.Options) (stop func()) {
 	l.t.Helper()
-	o.Kube, o.Cloud, o.Batch = l.env.REST, l.cloud, provision.DefaultBatch
-	o.MetricsAddress, o.HealthAddress, o.SecureAddress = "0", "0", l.secure
-	o.LeaseDuration, o.Timeouts = 15*time.Second, lifecycle.DefaultTimeouts
+	l.options = o
+	o.Kube, o.Cloud, o.Batch = rest.CopyConfig(l.env.REST), l.cloud, provision.DefaultBatch
+	o.Kube.Wrap(l.acts.watch)
+	o.MetricsAddress, o.HealthAddress, o.SecureAddress, o.LeaseDuration = "0", "0", l.secure, 15*time.Second
+	if o.Timeouts == (lifecycle.Timeouts{}) {
+		o.Timeouts = lifecycle.DefaultTimeouts
+	}
 	ctx, cancel := context.WithCancel(l.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- reconcile.Run(ctx, o) }()
@@ -140,6 +156,7 @@ func (l *loop) run(o reconcile.Options) (stop func()) {
 		}
 	})
 	l.t.Cleanup(stop)
+	l.stop = stop
 	return stop
 }
 
@@ -234,6 +251,7 @@ func TestLoop(t *testing.T) {
 	l.deploy("web", 6, "1")
 	first := l.running("web", 6)
 	l.settled()
+	l.twice()
 
 	t.Log("a deleted Node is drained within its PodDisruptionBudget, and replaced")
 	five := intstr.FromInt32(5)

@@ -28,7 +28,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err := disrupt.RegisterMetrics(&c); err != nil {
 		t.Fatal(err)
 	}
-	c.MustRegister(metrics.NewWatcher(nil, nil, nil, nil, nil))
+	c.MustRegister(metrics.NewWatcher(nil, nil, nil, nil, nil, nil))
 	table, err := metrics.Table(c.all...)
 	if err != nil {
 		t.Fatal(err)

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -45,15 +43,8 @@ spec:
 // enough.
 func TestStaticPoolAndLoneClaim(t *testing.T) {
 	l := start(t)
-	for _, doc := range []string{fixedPool, loneClaim} {
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.kube.Create(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
-	}
+	l.create(fixedPool)
+	l.create(loneClaim)
 	count := func(n int) {
 		t.Helper()
 		testkit.Await(t, l.kube, fmt.Sprintf("%d nodes of the static pool", n), 2*time.Minute, &karpenter.NodeClaimList{}, func(list []*karpenter.NodeClaim) (bool, string) {
@@ -95,6 +86,7 @@ func TestStaticPoolAndLoneClaim(t *testing.T) {
 		t.Errorf("a claim for 6 cores became %s", got)
 	}
 	l.settled()
+	l.twice()
 	testkit.Delete(t, l.kube, &lone)
 	testkit.AwaitGone(t, l.kube, time.Minute, &karpenter.NodeClaimList{}, client.ObjectKey{Name: "lone"})
 }
