@@ -21,7 +21,7 @@ const module = "github.com/coppice-dev/coppice/"
 var tiers = [][]string{
 	{"internal/diag", "internal/pack", "internal/catalogue", "internal/record", "schemas"},
 	{"render", "policies", "internal/plan", "internal/consolidate"},
-	{"internal/git", "internal/kube", "internal/cloud", "internal/cluster", "internal/forge", "internal/isolate", "internal/snapshot", "internal/explain"},
+	{"internal/git", "internal/kube", "internal/cloud", "internal/cluster", "internal/forge", "internal/isolate", "internal/snapshot", "internal/explain", "internal/adopt"},
 	{"reconcile"},
 	{"internal/cli"},
 	{"cmd/coppice"},

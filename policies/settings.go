@@ -70,7 +70,7 @@ func loadSettings(tree fs.FS, cluster string) (settings, diag.List) {
 	r := &reader{pkg: pkg, findings: findings}
 	s := settings{given: true}
 	clusters := pkg.Value.LookupPath(cue.ParsePath("clusters"))
-	r.fields(pkg.Value, "the settings", []string{"policies", "clusters", "waivers"}, func(name string, v cue.Value) {
+	r.fields(pkg.Value, "the settings", []string{"policies", "clusters", "waivers", "deletes"}, func(name string, v cue.Value) {
 		switch name {
 		case "policies":
 			s.selection = r.selection(v)

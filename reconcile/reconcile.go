@@ -50,6 +50,10 @@ type Cloud interface {
 type Options struct {
 	// Kube says how to reach the API server.
 	Kube *rest.Config
+	// EngineOff leaves nodes to Karpenter: sources are applied and reported on, and
+	// nothing is launched, drained or written into what Karpenter owns. Cloud and
+	// everything else that concerns nodes may be left out then.
+	EngineOff bool
 	// Cloud launches and ends instances.
 	Cloud Cloud
 	// Gates are the feature gates that concern disruption.
@@ -93,9 +97,19 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	if o.EngineOff {
+		return runSources(ctx, mgr, o)
+	}
 	var clk clock.WithTicker = clock.RealClock{}
 	if o.Clock != nil {
 		clk = o.Clock
+	}
+	guard := &alone{live: mgr.GetAPIReader(), clock: clock.RealClock{}}
+	if err := guard.check(ctx); err != nil {
+		return err
+	}
+	if err := mgr.Add(guard); err != nil {
+		return fmt.Errorf("watch for Karpenter: %w", err)
 	}
 	tracker := &health.Tracker{}
 	state, book := cluster.NewState(clk), record.NewBook()

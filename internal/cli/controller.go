@@ -49,6 +49,7 @@ type controllerOptions struct {
 	clusterCIDR     string
 	region          string
 
+	engine         string
 	evaluation     limits
 	batch          provision.Batch
 	limits         map[string]string
@@ -114,6 +115,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.clusterEndpoint, "cluster-endpoint", "", "the API server's `URL` as nodes reach it; asked of EKS if empty [CLUSTER_ENDPOINT]")
 	f.StringVar(&o.clusterCA, "cluster-ca-bundle", "", "the API server's CA for nodes, base64; taken from the kubeconfig if empty [CLUSTER_CA_BUNDLE]")
 	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the range of Service addresses; asked of EKS if empty [CLUSTER_CIDR]")
+	f.StringVar(&o.engine, "engine", "on", "on, or off to leave nodes to Karpenter: NodeSources are applied and reported on, nodes aren't touched [ENGINE]")
 	f.StringVar(&o.region, "region", "", "AWS region; the SDK's own rules apply if empty [AWS_REGION]")
 	f.DurationVar(&o.batch.Idle, "batch-idle-duration", provision.DefaultBatch.Idle, "plan once no new pod has come for this long, doubled while nodes are opened again and again [BATCH_IDLE_DURATION]")
 	f.DurationVar(&o.batch.Max, "batch-max-duration", provision.DefaultBatch.Max, "plan at the latest after this long [BATCH_MAX_DURATION]")
@@ -185,9 +187,35 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return &ExitError{Code: ExitUsage, Err: err}
 	}
+	if o.engine != "on" && o.engine != "off" {
+		return &ExitError{Code: ExitUsage, Err: fmt.Errorf("engine %q: give on or off", o.engine)}
+	}
 	kube, err := kubeConfig(o)
 	if err != nil {
 		return err
+	}
+	bounds, err := o.evaluation.options()
+	if err != nil {
+		return err
+	}
+	bounds.Policies = func() policies.Options { return policies.Options{At: time.Now()} }
+	evaluate, err := isolate.NewEvaluator(bounds)
+	if err != nil {
+		return err
+	}
+	if o.webhookAddress == "0" {
+		o.webhookAddress = ""
+	}
+	run := reconcile.Options{
+		Kube:           kube,
+		Source:         source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate, WebhookAddress: o.webhookAddress},
+		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
+		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
+	}
+	if o.engine == "off" {
+		// Neither AWS nor its credentials are needed.
+		run.EngineOff = true
+		return reconcile.Run(ctx, run)
 	}
 	ca, err := clusterCA(o, kube)
 	if err != nil {
@@ -207,27 +235,11 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
-	bounds, err := o.evaluation.options()
-	if err != nil {
-		return err
-	}
-	bounds.Policies = func() policies.Options { return policies.Options{At: time.Now()} }
-	evaluate, err := isolate.NewEvaluator(bounds)
-	if err != nil {
-		return err
-	}
-	if o.webhookAddress == "0" {
-		o.webhookAddress = ""
-	}
-	return reconcile.Run(ctx, reconcile.Options{
-		Kube: kube, Cloud: cloud, Batch: o.batch,
-		Source: source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate, WebhookAddress: o.webhookAddress},
-		Limits: limits, Preferences: preferences, MinValues: minValues, Timeouts: o.timeouts, Gates: gates,
-		Interruptions: o.queue != "", Interruption: interrupt.Options{Rebalance: o.rebalance},
-		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
-		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
-		KnowledgeNamespace: cmp.Or(o.leaseNamespace, podNamespace()),
-	})
+	run.Cloud, run.Batch, run.Limits, run.Timeouts, run.Gates = cloud, o.batch, limits, o.timeouts, gates
+	run.Preferences, run.MinValues = preferences, minValues
+	run.Interruptions, run.Interruption = o.queue != "", interrupt.Options{Rebalance: o.rebalance}
+	run.KnowledgeNamespace = cmp.Or(o.leaseNamespace, podNamespace())
+	return reconcile.Run(ctx, run)
 }
 
 // podNamespace is the namespace of the pod that this runs in, or "" outside of one.
@@ -273,7 +285,8 @@ func readGates(text string) (disrupt.Gates, error) {
 
 func newLogger(s Streams, level string) (logr.Logger, error) {
 	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
+	// Below debug, the API server's client logs bodies, with all that is secret in them.
+	if err := l.UnmarshalText([]byte(level)); err != nil || l < slog.LevelDebug {
 		return logr.Logger{}, &ExitError{Code: ExitUsage, Err: fmt.Errorf("log level %q: give debug, info, warn or error", level)}
 	}
 	return logr.FromSlogHandler(slog.NewJSONHandler(s.Err, &slog.HandlerOptions{Level: l})), nil

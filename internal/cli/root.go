@@ -60,6 +60,7 @@ Exit codes: 0 clean, 1 failed, 2 usage, 3 invalid or denied, 4 changes or drift 
 		newRenderCommand(s),
 		newVetCommand(s),
 		newImportCommand(s),
+		newAdoptCommand(s),
 		newPolicyCommand(s),
 		newBudgetsCommand(s),
 		newSchemasCommand(s),

@@ -37,6 +37,8 @@ type Write struct {
 	Message string
 	// Now is the commit's time.
 	Now time.Time
+	// Signer signs the commit; nil leaves it unsigned.
+	Signer *Signer
 }
 
 // Retry says how often and how patiently Push starts over when others push to
@@ -260,7 +262,30 @@ func (b *builder) commit(before *object.Tree, parent plumbing.Hash, w Write) (pl
 	if !parent.IsZero() {
 		c.ParentHashes = []plumbing.Hash{parent}
 	}
+	if w.Signer != nil {
+		if err := sign(c, w); err != nil {
+			return plumbing.ZeroHash, err
+		}
+	}
 	return b.save(c)
+}
+
+// sign puts the signature into a commit that is complete otherwise.
+func sign(c *object.Commit, w Write) error {
+	raw := &plumbing.MemoryObject{}
+	if err := c.EncodeWithoutSignature(raw); err != nil {
+		return fmt.Errorf("encode commit: %w", err)
+	}
+	r, err := raw.Reader()
+	if err != nil {
+		return fmt.Errorf("encode commit: %w", err)
+	}
+	payload, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("encode commit: %w", err)
+	}
+	c.PGPSignature, err = w.Signer.sign(payload, w.Now.UTC())
+	return err
 }
 
 // begin returns the files of a branch's first commit, nil if there is nothing

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -114,41 +116,63 @@ func TestPushLastFile(t *testing.T) {
 	s.git("fsck", "--strict")
 }
 
-// TestPushRace has many writers push in the same instant: every report lands,
-// in a history without forks.
+// TestPushRace has many writers push in the same instant, again and again: every
+// report lands, once, in a history without forks. COPPICE_PUSH_ROUNDS says how
+// often; a hundred rounds take minutes.
 func TestPushRace(t *testing.T) {
 	const writers = 8
+	rounds := 20
+	if testing.Short() {
+		rounds = 3
+	}
+	if n, err := strconv.Atoi(os.Getenv("COPPICE_PUSH_ROUNDS")); err == nil {
+		rounds = n
+	}
 	s := newServer(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var mu sync.Mutex
-	retry := Retry{Delay: 50 * time.Millisecond, Jitter: func() float64 {
+	retry := Retry{Attempts: 12, Delay: 20 * time.Millisecond, Jitter: func() float64 {
 		mu.Lock()
 		defer mu.Unlock()
 		return rnd.Float64()
 	}}
-	var wg sync.WaitGroup
-	tries := make([]int, writers)
-	errs := make([]error, writers)
-	start := make(chan struct{})
-	for i := range writers {
-		wg.Go(func() {
-			<-start
-			out, err := s.remote().Push(t.Context(), testWrite(map[string]string{fmt.Sprintf("drift/%d.yaml", i): "x\n"}), retry)
-			tries[i], errs[i] = out.Tries, err
-		})
-	}
-	close(start)
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
+	most := 0
+	for round := range rounds {
+		var wg sync.WaitGroup
+		tries := make([]int, writers)
+		errs := make([]error, writers)
+		start := make(chan struct{})
+		for i := range writers {
+			wg.Go(func() {
+				<-start
+				text := fmt.Sprintf("%d of %d\n", round, i)
+				out, err := s.remote().Push(t.Context(), testWrite(map[string]string{fmt.Sprintf("drift/%d.yaml", i): text}), retry)
+				tries[i], errs[i] = out.Tries, err
+			})
+		}
+		close(start)
+		wg.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		most = max(most, slices.Max(tries))
+		for i := range writers {
+			if got := s.git("show", fmt.Sprintf("coppice/drift:drift/%d.yaml", i)); got != fmt.Sprintf("%d of %d", round, i) {
+				t.Fatalf("round %d: the report of writer %d is %q", round, i, got)
+			}
+		}
 	}
 	if got := strings.Count(s.files("coppice/drift"), "drift/"); got != writers {
 		t.Errorf("%d reports landed, want %d", got, writers)
 	}
-	if got := s.count("coppice/drift"); got != fmt.Sprint(writers) {
-		t.Errorf("%s commits, want %d", got, writers)
+	if got := s.count("coppice/drift"); got != fmt.Sprint(writers*rounds) {
+		t.Errorf("%s commits, want %d", got, writers*rounds)
 	}
-	t.Logf("tries: %v", tries)
+	if got := s.git("rev-list", "--merges", "--count", "coppice/drift"); got != "0" {
+		t.Errorf("%s merges", got)
+	}
+	s.git("fsck", "--strict")
+	t.Logf("at most %d tries", most)
 }
 
 // TestPushConflict moves the branch between the moment that its tip is read and

@@ -39,6 +39,8 @@ type differ struct {
 	object Observed
 	owners []owner
 	out    []Difference
+	// paths are those of out.
+	paths [][]any
 }
 
 // maps compares what git holds of two maps.
@@ -141,7 +143,10 @@ func (d *differ) found(path []any, git, live any) {
 	if o, ok := newest(d.owners, path); ok {
 		diff.Manager, diff.Operation, diff.When = o.manager, o.operation, o.when
 	}
-	d.out = append(d.out, diff)
+	if live != nil && d.object.Judge != nil && d.object.Judge(path, diff.Manager) == Yield {
+		return
+	}
+	d.out, d.paths = append(d.out, diff), append(d.paths, path)
 }
 
 // ignored reports whether a path is never compared: what identifies the object,

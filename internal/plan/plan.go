@@ -63,6 +63,8 @@ type Observed struct {
 	Want map[string]any
 	// Live is what the API server holds, nil when the object is missing.
 	Live map[string]any
+	// Judge says which fields are others'; nil means none is.
+	Judge Judge
 }
 
 // Difference is one field of which the live value isn't Git's.
@@ -114,9 +116,10 @@ func shown(path []any, v any) Value {
 func hide(path []any, v any) any {
 	switch v := v.(type) {
 	case string:
-		if last, ok := lastName(path); ok && last == "userData" {
+		if last, ok := lastName(path); ok && (last == "userData" || last == lastApplied) {
 			return fmt.Sprintf("*** (%d bytes)", len(v))
 		}
+		return Redact(v)
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, e := range v {

@@ -31,7 +31,7 @@ func decode(t *testing.T, data []byte) map[string]any {
 
 // TestDrift reads testdata/*.txtar: git.yaml is what the author wrote, want.yaml
 // what the API server makes of it (git.yaml if left out), live.yaml what is there
-// (missing if left out). report.yaml and message.txt are the outcome.
+// (missing if left out). report.yaml, report.md and message.txt are the outcome.
 func TestDrift(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -61,14 +61,14 @@ func TestDrift(t *testing.T) {
 				Differences: Drift([]Observed{o}),
 			}
 			got := map[string][]byte{"message.txt": []byte(r.CommitMessage("main@sha1:0123"))}
-			got["report.yaml"] = []byte{}
+			got["report.yaml"], got["report.md"] = []byte{}, []byte{}
 			if len(r.Differences) > 0 {
-				got["report.yaml"] = r.Encode()
+				got["report.yaml"], got["report.md"] = r.Encode(), r.Markdown()
 				if doc := decode(t, r.Encode()); len(doc["drift"].([]any)) != len(r.Differences) {
 					t.Errorf("the report reads back as %v", doc)
 				}
 			}
-			for _, name := range []string{"report.yaml", "message.txt"} {
+			for _, name := range []string{"report.yaml", "report.md", "message.txt"} {
 				if os.Getenv("UPDATE") != "" {
 					setFile(ar, name, got[name])
 				} else if diff := cmp.Diff(string(parts[name]), string(got[name])); diff != "" {

@@ -166,26 +166,37 @@ func plural(n int, noun string) string {
 // or takes it away if nothing differs. revision is what the cluster was compared
 // with.
 func (r Report) CommitMessage(revision string) string {
-	var b strings.Builder
+	return strings.TrimSpace(r.body()) + "\n\n" + r.trailers(revision)
+}
+
+func (r Report) body() string {
 	name := r.Cluster
 	if name == "" {
 		name = r.Source
 	}
 	if len(r.Differences) == 0 {
-		fmt.Fprintf(&b, "drift: %s is settled\n\nThe cluster matches Git again.\n", name)
-	} else {
-		objects, fields := Count(r.Differences)
-		fmt.Fprintf(&b, "drift: %s differs in %s of %s\n\n", name, plural(fields, "field"), plural(objects, "object"))
-		const shown = 10
-		for i, d := range r.Differences {
-			if i == shown {
-				fmt.Fprintf(&b, "and %d more\n", fields-shown)
-				break
-			}
-			b.WriteString(d.phrase() + "\n")
-		}
+		return fmt.Sprintf("drift: %s is settled\n\nThe cluster matches Git again.\n", name)
 	}
-	b.WriteString("\n")
+	objects, fields := Count(r.Differences)
+	return fmt.Sprintf("drift: %s differs in %s of %s\n\n%s", name, plural(fields, "field"), plural(objects, "object"), r.details())
+}
+
+// details lists the first of the differences, one a line.
+func (r Report) details() string {
+	var b strings.Builder
+	const shown = 10
+	for i, d := range r.Differences {
+		if i == shown {
+			fmt.Fprintf(&b, "and %d more\n", len(r.Differences)-shown)
+			break
+		}
+		b.WriteString(d.phrase() + "\n")
+	}
+	return b.String()
+}
+
+func (r Report) trailers(revision string) string {
+	var b strings.Builder
 	trailer := func(key, value string) {
 		if value != "" {
 			fmt.Fprintf(&b, "Coppice-%s: %s\n", key, value)

@@ -91,6 +91,11 @@ func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	if reason == "" && foreign(&claim) {
+		// Whether it had drifted is to be told by its hashes once they are ours, which
+		// takes its pool's and class's controllers a moment.
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
 	before := claim.DeepCopy()
 	if reason == "" {
 		apimeta.RemoveStatusCondition(&claim.Status.Conditions, karpenter.ConditionDrifted)
@@ -110,6 +115,12 @@ func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		}
 	}
 	return ctrl.Result{RequeueAfter: recheck}, nil
+}
+
+// foreign reports whether a claim carries a hash that another engine made.
+func foreign(claim *karpenter.NodeClaim) bool {
+	pool, class := claim.Annotations[karpenter.AnnotationNodePoolHashVersion], claim.Annotations[aws.AnnotationEC2NodeClassHashVersion]
+	return pool != "" && pool != karpenter.NodePoolHashVersion || class != "" && class != aws.EC2NodeClassHashVersion
 }
 
 // reason finds the first way in which the claim differs, cheapest first.

@@ -101,6 +101,9 @@ func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("get EC2NodeClass %s: %w", ref.Name, err)
 	}
+	if err := r.stamp(ctx, &pool); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
 	before := pool.DeepCopy()
 	judge(&pool, class)
 	nodes := r.state.Of(pool.Name)

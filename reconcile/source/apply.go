@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/plan"
@@ -22,36 +24,11 @@ type pending struct {
 	writes, creates bool
 	// state identifies the object as it is once applied.
 	state string
+	// mine is the object without the fields that are left to others.
+	mine *unstructured.Unstructured
 	// orphans are fields that Git held until now and that somebody has changed by
 	// hand: applying alone would leave them.
 	orphans [][]string
-}
-
-// guard refuses a commit that declares what another source has, or that would
-// delete more than the source allows.
-func (p *pass) guard(ctx context.Context) error {
-	wanted := p.memory.head.inventory()
-	if len(wanted) == 0 && len(p.entries()) > 0 {
-		return terminally(reasonPruneGuard, fmt.Errorf("%s declares no object, and %s applied; to remove them all, delete them and this source",
-			p.head.Short(), plural(len(p.entries()), "object is", "objects are")))
-	}
-	if prunes(p.src) {
-		left := kube.Left(p.entries(), wanted)
-		if limit := maxDeletes(p.src); len(left) > limit {
-			return terminally(reasonPruneGuard, fmt.Errorf("%s would delete %s (%s), and spec.maxDeletes is %d; raise it if that is meant",
-				p.head.Short(), plural(len(left), "object", "objects"), someNames(left), limit))
-		}
-	}
-	var list coppice.NodeSourceList
-	if err := p.client.List(ctx, &list); err != nil {
-		return retrying(reasonApply, fmt.Errorf("list sources: %w", err))
-	}
-	for _, e := range wanted {
-		if other := owner(p.src, list.Items, e.ID); other != nil {
-			return terminally(reasonContested, fmt.Errorf("%s belongs to NodeSource %s/%s; declare it in one source alone", entryName(e), other.Namespace, other.Name))
-		}
-	}
-	return nil
 }
 
 // owner returns the other source that has an object, nil if there is none. Of
@@ -87,18 +64,6 @@ func older(a, b *coppice.NodeSource) bool {
 	return a.Namespace+"/"+a.Name < b.Namespace+"/"+b.Name
 }
 
-func prunes(src *coppice.NodeSource) bool { return src.Spec.Prune == nil || *src.Spec.Prune }
-
-// defaultMaxDeletes is the API's own default.
-const defaultMaxDeletes = 3
-
-func maxDeletes(src *coppice.NodeSource) int {
-	if src.Spec.MaxDeletes == nil {
-		return defaultMaxDeletes
-	}
-	return int(*src.Spec.MaxDeletes)
-}
-
 // preview asks the API server about every object that the commit changes, before
 // any of them is written. Whatever it refuses is a finding at the author's line.
 func (p *pass) preview(ctx context.Context) error {
@@ -115,6 +80,7 @@ func (p *pass) preview(ctx context.Context) error {
 	}
 	former := p.former(ctx)
 	refused := make([]diag.List, len(p.todo))
+	contested := make([][]plan.Difference, len(p.todo))
 	errs := kube.Each(len(p.todo), func(i int) error {
 		t := &p.todo[i]
 		look, err := p.applier.Preview(ctx, t.object)
@@ -128,6 +94,9 @@ func (p *pass) preview(ctx context.Context) error {
 		case look.Live != nil && look.Live.GetDeletionTimestamp() != nil:
 			return waiting(reasonTerminating, terminatingDelay, fmt.Errorf("%s is being deleted; it is applied again once it is gone", t.ID()))
 		}
+		if t.mine, look, contested[i], err = p.leave(ctx, t.declared, look); err != nil {
+			return kubeFailure(reasonApply, err)
+		}
 		t.writes, t.creates = look.Writes, look.Live == nil
 		if look.Live != nil {
 			t.orphans = plan.Orphaned(former[t.entry.ID], t.Value, look.Live.Object, kube.Manager)
@@ -139,6 +108,9 @@ func (p *pass) preview(ctx context.Context) error {
 	err := cmp.Or(errs...) // of the first object, whichever failed first
 	if all := slices.Concat(refused...); len(all) > 0 {
 		return p.refuse(all.Sorted())
+	}
+	if all := slices.Concat(contested...); len(all) > 0 && err == nil {
+		return p.contested(all)
 	}
 	return err
 }
@@ -206,9 +178,10 @@ func (p *pass) apply(ctx context.Context) error {
 	ctx, cancel := p.timeout(ctx)
 	defer cancel()
 	var lost []plan.Difference
+	rules := p.rules()
 	for _, t := range p.todo {
 		if t.writes {
-			live, err := p.applier.Apply(ctx, t.object)
+			live, err := p.applier.Apply(ctx, t.mine)
 			if err == nil {
 				live, err = p.applier.Remove(ctx, live, t.orphans)
 			}
@@ -219,7 +192,7 @@ func (p *pass) apply(ctx context.Context) error {
 			lost = append(lost, p.differencesOf(t.Object)...)
 		}
 		// It is as Git has it, so the part drift need not look.
-		p.memory.objects[t.entry.ID] = seen{state: t.state, digest: t.entry.Digest}
+		p.memory.objects[t.entry.ID] = seen{state: t.state, digest: t.entry.Digest + rules}
 		p.setEntries(kube.Merge(p.entries(), []coppice.InventoryEntry{t.entry}))
 	}
 	if len(lost) > 0 {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,7 @@ import (
 // drift compares what was applied with what is live. Its findings go to the
 // status and to memory; if they can't be had, the former ones stand.
 func (p *pass) drift(ctx context.Context) error {
-	if p.src.Spec.DriftMode == coppice.DriftOff || p.src.Status.LastAppliedRevision == "" {
+	if p.src.Status.LastAppliedRevision == "" {
 		p.memory.diffs, p.src.Status.Drift = nil, nil
 		return nil
 	}
@@ -37,14 +38,12 @@ func (p *pass) drift(ctx context.Context) error {
 		return kubeFailure(reasonDriftCheck, err)
 	}
 	diffs = plan.Carry(p.memory.diffs, diffs)
-	if p.src.Spec.DriftMode == coppice.DriftCorrect && len(diffs) > 0 {
-		if diffs, err = p.correct(ctx, base, diffs); err != nil {
-			return kubeFailure(reasonDriftCheck, err)
-		}
+	if diffs, err = p.correct(ctx, base, diffs); err != nil {
+		return kubeFailure(reasonDriftCheck, err)
 	}
 	p.memory.diffs = diffs
 	p.src.Status.Drift = summarize(diffs, p.src.Status.Drift)
-	return nil
+	return p.survey(ctx)
 }
 
 // base returns the commit that was last applied. It is fetched again only after
@@ -86,10 +85,10 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 // compare looks at every object of the commit that was applied as the commit has
 // it. An object that looks as it did before isn't read again.
 func (p *pass) compare(ctx context.Context, base evaluated) ([]plan.Difference, error) {
-	found := make([]seen, len(base.objects))
+	found, rules := make([]seen, len(base.objects)), p.rules()
 	errs := kube.Each(len(base.objects), func(i int) error {
 		o := base.objects[i]
-		if applied, ok := kube.Find(p.entries(), o.entry.ID); !ok || applied.Digest != o.entry.Digest {
+		if applied, ok := kube.Find(p.entries(), o.entry.ID); !ok || applied.Digest != o.entry.Digest || p.mode(o) == coppice.DriftOff {
 			return nil
 		}
 		state, err := p.state(ctx, o.object)
@@ -97,8 +96,8 @@ func (p *pass) compare(ctx context.Context, base evaluated) ([]plan.Difference, 
 			return err
 		}
 		known, ok := p.memory.objects[o.entry.ID]
-		if !ok || known.state != state || known.digest != o.entry.Digest {
-			if known, err = p.look(ctx, o); err != nil {
+		if !ok || known.state != state || known.digest != o.entry.Digest+rules {
+			if known, err = p.look(ctx, o, rules); err != nil {
 				return err
 			}
 		}
@@ -148,13 +147,13 @@ func stateOf(o client.Object) string {
 }
 
 // look reads an object and compares it with what Git holds.
-func (p *pass) look(ctx context.Context, o declared) (seen, error) {
+func (p *pass) look(ctx context.Context, o declared, rules string) (seen, error) {
 	now, err := p.applier.Look(ctx, o.object)
 	if err != nil {
 		return seen{}, err
 	}
-	observed := plan.Observed{ID: planID(o.Object), File: p.file(o.Object), Git: o.Value}
-	out := seen{digest: o.entry.Digest}
+	observed := plan.Observed{ID: planID(o.Object), File: p.file(o.Object), Git: o.Value, Judge: p.judge(o)}
+	out := seen{digest: o.entry.Digest + rules}
 	if now.Live != nil {
 		observed.Live, observed.Want = now.Live.Object, now.Want.Object
 		out.state = stateOf(now.Live)
@@ -176,29 +175,59 @@ func (p *pass) file(o render.Object) string {
 	return path.Join(p.src.Spec.Path, pos.File)
 }
 
-// correct puts Git's values back and returns what still differs. It does so at
-// most once per interval: whoever insists on another value is not fought.
+// correct puts Git's values back in objects whose mode says so, and returns what
+// still differs. It does so at most once per interval: whoever insists on another
+// value is not fought.
 func (p *pass) correct(ctx context.Context, base evaluated, diffs []plan.Difference) ([]plan.Difference, error) {
+	differs := map[plan.ID]bool{}
+	for _, d := range diffs {
+		differs[d.Object] = true
+	}
+	todo := slices.DeleteFunc(slices.Clone(base.objects), func(o declared) bool {
+		return !differs[planID(o.Object)] || p.mode(o) != coppice.DriftCorrect
+	})
+	if len(todo) == 0 {
+		return diffs, nil
+	}
 	if next := p.memory.corrected.Add(p.interval()); p.clock.Now().Before(next) {
 		p.wake(next)
 		return diffs, nil
 	}
 	p.memory.corrected = p.clock.Now()
-	differs := map[plan.ID]bool{}
-	for _, d := range diffs {
-		differs[d.Object] = true
-	}
-	for _, o := range base.objects {
-		if !differs[planID(o.Object)] {
-			continue
+	wrote := false
+	for _, o := range todo {
+		look, err := p.applier.Preview(ctx, o.object)
+		if err != nil {
+			return diffs, err
 		}
-		if _, err := p.applier.Apply(ctx, o.object); err != nil {
+		mine, look, _, err := p.leave(ctx, o, look)
+		if err != nil {
+			return diffs, err
+		}
+		if !look.Writes {
+			continue // what differs is what a rule forbids to set
+		}
+		if _, err := p.applier.Apply(ctx, mine); err != nil {
 			return diffs, err
 		}
 		delete(p.memory.objects, o.entry.ID)
+		wrote = true
 	}
-	p.warn(reasonCorrected, p.clock.Now().String(), "Git's values are put back: %s", plan.Summary(diffs))
-	return nil, nil
+	if !wrote {
+		return diffs, nil
+	}
+	left, err := p.compare(ctx, base)
+	if err != nil {
+		return diffs, err
+	}
+	left = plan.Carry(diffs, left)
+	gone := slices.DeleteFunc(slices.Clone(diffs), func(d plan.Difference) bool {
+		return slices.ContainsFunc(left, func(l plan.Difference) bool { return l.Object == d.Object && l.Field == d.Field })
+	})
+	if len(gone) > 0 {
+		p.warn(reasonCorrected, p.clock.Now().String(), "Git's values are put back: %s", plan.Summary(gone))
+	}
+	return left, nil
 }
 
 // The bounds of a drift summary: the API's limit of items, and a length at which

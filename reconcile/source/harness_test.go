@@ -2,7 +2,9 @@ package source
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,10 +15,11 @@ import (
 	gogit "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -53,8 +56,62 @@ type place struct {
 	r      *Reconciler
 }
 
-// quiet is a test's context with a logger that drops everything.
-func quiet(t *testing.T) context.Context { return ctrllog.IntoContext(t.Context(), logr.Discard()) }
+// quiet is a test's context with a logger that shows nothing and is searched for
+// secrets, down to the level debug.
+func quiet(t *testing.T) context.Context {
+	return ctrllog.IntoContext(t.Context(), funcr.New(func(prefix, args string) { leaks(t, "the log", prefix+args) }, funcr.Options{Verbosity: 4}))
+}
+
+// What is secret in every case: the class's user data, what kubectl keeps in
+// last-applied annotations, and every password and key.
+const (
+	plantedUserData    = "planted-user-data-1"
+	plantedLastApplied = "planted-last-applied-1"
+	plantedPassword    = "planted-passphrase-1"
+	plantedToken       = "planted-token-1"
+)
+
+// leaks fails if a secret is in a text that leaves the process.
+func leaks(t *testing.T, where, text string) {
+	t.Helper()
+	for _, secret := range []string{plantedUserData, plantedLastApplied, plantedPassword, plantedToken, "hunter2", "PRIVATE KEY"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s holds %s: %s", where, secret, text)
+		}
+	}
+}
+
+// searched looks for secrets in all that a case has left behind: status, events,
+// files and messages of commits.
+func (p *place) searched() {
+	p.t.Helper()
+	ctx := context.Background()
+	var sources coppice.NodeSourceList
+	var events eventsv1.EventList
+	if err := p.kube.List(ctx, &sources, client.InNamespace(p.name)); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := p.kube.List(ctx, &events, client.InNamespace(p.name)); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, o := range []any{sources.Items, events.Items} {
+		text, err := json.Marshal(o)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		leaks(p.t, "the API server", string(text))
+	}
+	for name, text := range p.branch() {
+		leaks(p.t, name, text)
+	}
+	if ref, err := p.repo().Reference(plumbing.NewBranchReferenceName("coppice/drift"), true); err == nil {
+		log, err := p.repo().Log(&gogit.LogOptions{From: ref.Hash()})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		_ = log.ForEach(func(c *object.Commit) error { leaks(p.t, "a commit", c.Message); return nil })
+	}
+}
 
 const interval = time.Minute
 
@@ -86,6 +143,7 @@ func (w *world) place(t *testing.T, name string, edit func(*coppice.NodeSource))
 	p.create(src)
 	p.restart()
 	t.Cleanup(func() {
+		p.searched()
 		var pools karpenter.NodePoolList
 		if err := w.kube.List(context.Background(), &pools); err == nil {
 			for i := range pools.Items {
@@ -205,7 +263,7 @@ func (p *place) pass() *coppice.NodeSource {
 		if when == "after a restart" {
 			p.restart()
 		}
-		writes, commits := p.writes.Load(), p.commits("coppice/drift")
+		writes, commits, versions := p.writes.Load(), p.commits("coppice/drift"), p.versions()
 		second := p.once()
 		if n := p.writes.Load() - writes; n != 0 {
 			p.t.Errorf("a pass %s wrote %d times", when, n)
@@ -213,11 +271,39 @@ func (p *place) pass() *coppice.NodeSource {
 		if n := p.commits("coppice/drift") - commits; n != 0 {
 			p.t.Errorf("a pass %s made %d commits", when, n)
 		}
+		if now := p.versions(); now != versions {
+			p.t.Errorf("a pass %s changed what it had applied: %s, was %s", when, now, versions)
+		}
 		if second.ResourceVersion != first.ResourceVersion {
 			p.t.Errorf("a pass %s changed the source", when)
 		}
 	}
 	return first
+}
+
+// versions lists the resource versions of the case's pools and class.
+func (p *place) versions() string {
+	p.t.Helper()
+	var pools karpenter.NodePoolList
+	if err := p.kube.List(p.t.Context(), &pools); err != nil {
+		p.t.Fatal(err)
+	}
+	out := p.class().ResourceVersion
+	for _, o := range pools.Items {
+		if strings.HasPrefix(o.Name, p.name) {
+			out += " " + o.Name + "=" + o.ResourceVersion
+		}
+	}
+	return out
+}
+
+func (p *place) class() *aws.EC2NodeClass {
+	p.t.Helper()
+	class := &aws.EC2NodeClass{}
+	if err := p.kube.Get(p.t.Context(), client.ObjectKey{Name: p.name}, class); client.IgnoreNotFound(err) != nil {
+		p.t.Fatal(err)
+	}
+	return class
 }
 
 // commit changes files of the branch main; an empty text removes one.
@@ -265,8 +351,16 @@ func (p *place) commits(branch string) int {
 	return n
 }
 
-// reports returns the report branch's files but the readme, as path: content.
+// reports returns the report branch's YAML files, as path: content.
 func (p *place) reports() map[string]string {
+	p.t.Helper()
+	out := p.branch()
+	maps.DeleteFunc(out, func(name, _ string) bool { return !strings.HasSuffix(name, ".yaml") })
+	return out
+}
+
+// branch returns the report branch's files, as path: content.
+func (p *place) branch() map[string]string {
 	p.t.Helper()
 	out := map[string]string{}
 	ref, err := p.repo().Reference(plumbing.NewBranchReferenceName("coppice/drift"), true)
@@ -282,9 +376,7 @@ func (p *place) reports() map[string]string {
 		p.t.Fatal(err)
 	}
 	_ = files.ForEach(func(f *object.File) error {
-		if f.Name != "README.md" {
-			out[f.Name], _ = f.Contents()
-		}
+		out[f.Name], _ = f.Contents()
 		return nil
 	})
 	return out
@@ -306,6 +398,21 @@ func (p *place) pool(name string) *karpenter.NodePool {
 func (p *place) edit(name, patch string) {
 	p.t.Helper()
 	pool := &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: p.name + "-" + name}}
+	var change map[string]any
+	if err := json.Unmarshal([]byte(patch), &change); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, ok := change["spec"]; ok {
+		// As kubectl apply does.
+		if err := unstructured.SetNestedField(change, `{"token":"planted-last-applied-1"}`, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	data, err := json.Marshal(change)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	patch = string(data)
 	if err := p.kube.Patch(p.t.Context(), pool, client.RawPatch("application/merge-patch+json", []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
 		p.t.Fatal(err)
 	}
@@ -355,6 +462,7 @@ nodeClasses: [string]: aws.#EC2NodeClass
 nodeClasses: "%s": spec: {
 	amiSelectorTerms: [{alias: "al2023@latest"}]
 	role: "nodes"
+	userData: "#!/bin/sh\nTOKEN=planted-user-data-1 join\n"
 	subnetSelectorTerms: [{tags: fleet: "x"}]
 	securityGroupSelectorTerms: [{tags: fleet: "x"}]
 }

@@ -8,12 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/coppice-dev/coppice/internal/plan"
 )
 
 // hush takes out of everything that leaves the pass what Secrets hold, and user
 // data: a script that runs on every node, into which people put tokens. Findings
 // and the API server's messages repeat values that they don't like. Package git
-// keeps credentials to itself; what it or a server lets slip ends here.
+// keeps credentials to itself; what it or a server lets slip ends here. So does
+// whatever is a credential by its looks.
 func (p *pass) hush() {
 	secrets := p.memory.head.secrets()
 	for _, s := range p.memory.applied.secrets() {
@@ -63,7 +66,7 @@ func without(text string, secrets []string) string {
 	for _, s := range secrets {
 		text = strings.ReplaceAll(text, s, "***")
 	}
-	return text
+	return plan.Redact(text)
 }
 
 // literals matches quoted text.

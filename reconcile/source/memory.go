@@ -27,6 +27,8 @@ type evaluated struct {
 	cluster  string
 	objects  []declared
 	findings diag.List
+	// deletes are the deletions that the tree confirms.
+	deletes []string
 	// at is when it was evaluated.
 	at time.Time
 }

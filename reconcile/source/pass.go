@@ -12,6 +12,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
@@ -23,6 +24,8 @@ type pass struct {
 	// status that this pass works on.
 	read, src *coppice.NodeSource
 	memory    *memory
+	// applier acts as the source's ServiceAccount, if it names one.
+	applier *kube.Applier
 
 	remote git.Remote
 	// ring holds the keys to verify with, artifact is what Flux has fetched.
@@ -79,12 +82,14 @@ func (p *pass) change(ctx context.Context) error {
 		p.resolve,
 		p.evaluateHead,
 		p.descend,
+		p.dependencies,
 		p.guard,
 		p.preview,
 		p.record,
 		p.apply,
 		p.prune,
 		p.finish,
+		p.rollout,
 	} {
 		err := step(ctx)
 		if errors.Is(err, errNothingNew) {
@@ -169,11 +174,15 @@ func (p *pass) fetch(ctx context.Context, rev git.Revision, verify bool) (evalua
 	if err != nil {
 		return evaluated{}, err
 	}
+	deletes, err := confirmations(tree)
+	if err != nil {
+		return evaluated{}, terminally(reasonPruneGuard, err)
+	}
 	bundle, findings, err := p.evaluate(ctx, tree, p.src.Spec.Cluster)
 	if err != nil {
 		return evaluated{}, retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %w", rev.Short(), err))
 	}
-	return evaluated{key: p.key(rev), from: from, cluster: bundle.Cluster, objects: declare(bundle), findings: findings.Sorted(), at: p.clock.Now()}, nil
+	return evaluated{key: p.key(rev), from: from, cluster: bundle.Cluster, objects: declare(bundle), findings: findings.Sorted(), deletes: deletes, at: p.clock.Now()}, nil
 }
 
 // entries returns the inventory as it stands.

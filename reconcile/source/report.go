@@ -34,10 +34,10 @@ func (p *pass) report(ctx context.Context) error {
 		Repository: git.RedactURL(p.src.Spec.URL), Path: p.src.Spec.Path,
 		Differences: p.memory.diffs,
 	}
-	file := path.Join(back.Path, pathPart(report.Cluster), p.src.Namespace, p.src.Name+".yaml")
-	var content []byte
+	file := path.Join(back.Path, pathPart(report.Cluster), p.src.Namespace, p.src.Name)
+	var content, page []byte
 	if len(report.Differences) > 0 {
-		content = report.Encode()
+		content, page = report.Encode(), report.Markdown()
 	}
 	id := identify(p.src.Spec.URL, back.Branch, file, string(content))
 	if id == p.memory.reported {
@@ -47,15 +47,24 @@ func (p *pass) report(ctx context.Context) error {
 		p.wake(next)
 		return nil
 	}
+	// The revision is in the message and not in the file: another commit in Git
+	// doesn't make another drift.
+	message, err := report.Message(p.src.Status.LastAppliedRevision, back.Message, back.SkipCI)
+	if err != nil {
+		return terminally(reasonReportFailed, fmt.Errorf("spec.writeBack.message: %w", err))
+	}
+	signer, err := p.signer(ctx, back.SigningKeyRef)
+	if err != nil {
+		return err
+	}
 	pushed, err := p.push(ctx, back, git.Write{
-		Branch: back.Branch,
-		Files:  map[string][]byte{file: content},
-		Seed:   map[string][]byte{"README.md": []byte(readme)},
-		Author: git.Identity{Name: back.Author.Name, Email: back.Author.Email},
-		// The revision is in the message and not in the file: another commit in Git
-		// doesn't make another drift.
-		Message: report.CommitMessage(p.src.Status.LastAppliedRevision),
+		Branch:  back.Branch,
+		Files:   map[string][]byte{file + ".yaml": content, file + ".md": page},
+		Seed:    map[string][]byte{"README.md": []byte(readme)},
+		Author:  git.Identity{Name: back.Author.Name, Email: back.Author.Email},
+		Message: message,
 		Now:     p.clock.Now(),
+		Signer:  signer,
 	})
 	if err != nil {
 		return err
@@ -72,12 +81,37 @@ func (p *pass) report(ctx context.Context) error {
 	return nil
 }
 
+// signer reads the key that signs reports, nil if none is asked for.
+func (p *pass) signer(ctx context.Context, ref *coppice.SecretReference) (*git.Signer, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	data, err := p.secret(ctx, ref.Name, "git.asc and passphrase, or identity and password")
+	if err != nil {
+		return nil, err
+	}
+	p.keep(data)
+	var signer *git.Signer
+	switch {
+	case len(data["git.asc"]) > 0:
+		signer, err = git.NewPGPSigner(data["git.asc"], data["passphrase"])
+	case len(data["identity"]) > 0:
+		signer, err = git.NewSSHSigner(data["identity"], data["password"])
+	default:
+		err = errors.New("it has neither git.asc nor identity")
+	}
+	if err != nil {
+		return nil, terminally(reasonSecret, fmt.Errorf("sign with Secret %q: %w", ref.Name, err))
+	}
+	return signer, nil
+}
+
 // readme is the first commit's other file, for whoever comes upon the branch.
 const readme = `# Reports
 
-Coppice writes this branch. It holds one file for each source whose cluster
-differs from Git, and nothing else; a file goes when its drift is settled.
-Nothing is read from here.
+Coppice writes this branch. It holds a page and a YAML file for each source
+whose cluster differs from Git, and nothing else; both go when its drift is
+settled. Nothing is read from here.
 `
 
 func (p *pass) push(ctx context.Context, back *coppice.WriteBack, w git.Write) (git.Pushed, error) {
@@ -94,7 +128,7 @@ func (p *pass) push(ctx context.Context, back *coppice.WriteBack, w git.Write) (
 	pushed, err := remote.Push(ctx, w, git.Retry{Jitter: p.jitter})
 	switch {
 	case errors.Is(err, git.ErrRejected):
-		return pushed, terminally(reasonReportFailed, err)
+		return pushed, terminally(reasonReportFailed, fmt.Errorf("%w; let the credential of spec.writeBack push to branch %s, or choose a branch that isn't protected", err, back.Branch))
 	case err != nil:
 		return pushed, gitFailure(err)
 	}

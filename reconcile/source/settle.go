@@ -123,6 +123,9 @@ func (c *conditions) change(status *coppice.NodeSourceStatus, res result, failur
 		return
 	}
 	f := classified(res.change, reasonApply)
+	if f.reason == reasonRollout {
+		c.remember(status, status.LastAppliedRevision, coppice.OutcomeApplied, res.summary)
+	}
 	text := clip(f.Error(), messageBytes)
 	outcome := coppice.OutcomeFailed
 	switch f.class {
@@ -159,7 +162,7 @@ func (c *conditions) change(status *coppice.NodeSourceStatus, res result, failur
 // not of the way to it.
 func about(reason string) bool {
 	switch reason {
-	case reasonFetch, reasonAuth, reasonSecret, reasonRepository, reasonEvaluation, reasonArtifact:
+	case reasonFetch, reasonAuth, reasonSecret, reasonRepository, reasonEvaluation, reasonArtifact, reasonDependency, reasonIdentity, reasonRollout:
 		return false
 	}
 	return true

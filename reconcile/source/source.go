@@ -4,8 +4,8 @@
 //
 // One pass over a source reads like this, each line a step of its own:
 //
-//	change    connect → resolve → evaluate → descend → guard → preview → record → apply → prune
-//	drift     observe → compare → (correct)
+//	change    connect → resolve → evaluate → descend → dependencies → guard → preview → record → apply → prune → rollout
+//	drift     observe → compare → (correct) → survey
 //	report    write the report to a branch, or take it away
 //	settle    conditions, status and the time of the next pass, in one patch
 //
@@ -57,6 +57,8 @@ type Options struct {
 	// Jitter returns numbers in [0,1) that keep sources from polling in step and
 	// writers from pushing in step; nil means none.
 	Jitter func() float64
+	// As makes a client that acts as a ServiceAccount; nil means by impersonation.
+	As func(namespace, name string) (client.Client, error)
 	// Concurrency is how many sources are worked on at the same time,
 	// DefaultConcurrency if zero.
 	Concurrency int
@@ -75,6 +77,7 @@ type Reconciler struct {
 	// cache of them would hold all of the cluster's.
 	reader   client.Reader
 	applier  *kube.Applier
+	as       *identities
 	evaluate Evaluate
 	clock    clock.PassiveClock
 	jitter   func() float64
@@ -85,6 +88,9 @@ type Reconciler struct {
 
 // Setup adds the controller to a manager.
 func Setup(mgr ctrl.Manager, opts Options) error {
+	if opts.As == nil {
+		opts.As = impersonate(mgr)
+	}
 	r, err := newReconciler(mgr.GetClient(), mgr.GetAPIReader(), opts)
 	if err != nil {
 		return err
@@ -114,7 +120,7 @@ func newReconciler(c client.Client, reader client.Reader, opts Options) (*Reconc
 	r := &Reconciler{
 		client: c, reader: reader, applier: kube.NewApplier(c),
 		evaluate: opts.Evaluate, clock: opts.Clock, jitter: opts.Jitter,
-		cluster: opts.ClusterName, memories: newMemories(), tokens: &tokens{},
+		cluster: opts.ClusterName, memories: newMemories(), tokens: &tokens{}, as: &identities{as: opts.As},
 	}
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
@@ -163,8 +169,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 	p := r.newPass(src)
 	if !src.Spec.Suspend {
-		p.result.change = p.change(ctx)
-		p.result.drift = p.drift(ctx)
+		var err error
+		if p.applier, err = r.as.of(src, r.applier); err != nil {
+			p.result.change, p.result.drift = err, err
+		} else {
+			p.result.change = p.change(ctx)
+			p.result.drift = p.drift(ctx)
+		}
 		p.result.report = p.report(ctx)
 	}
 	p.hush()

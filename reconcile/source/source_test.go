@@ -52,6 +52,14 @@ func TestSource(t *testing.T) {
 		"webhook":       testWebhook,
 		"app":           testApp,
 		"certificates":  testCertificates,
+		"confirm":       testConfirm,
+		"conflict":      testConflict,
+		"modes":         testModes,
+		"depends":       testDepends,
+		"identity":      testIdentity,
+		"wait":          testWait,
+		"signed":        testSigned,
+		"redacted":      testRedacted,
 		"secrets":       testSecrets,
 	} {
 		t.Run(name, func(t *testing.T) { run(t, w) })

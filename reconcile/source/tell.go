@@ -171,17 +171,39 @@ const announcedMax = 1000
 func (p *pass) event(n note, id string) *eventsv1.Event {
 	return &eventsv1.Event{
 		// A name may have 253 characters, a source's name is left readable in it.
-		ObjectMeta:          metav1.ObjectMeta{Namespace: p.src.Namespace, Name: strings.TrimRight(p.src.Name[:min(len(p.src.Name), 200)], ".-") + "." + id},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.src.Namespace, Name: strings.TrimRight(p.src.Name[:min(len(p.src.Name), 200)], ".-") + "." + id,
+			Annotations: p.metadata(),
+		},
 		EventTime:           metav1.NewMicroTime(p.clock.Now()),
 		ReportingController: "coppice.dev/source",
 		ReportingInstance:   "coppice",
 		Action:              "Reconcile",
 		Reason:              n.reason,
 		Type:                n.kind,
-		Note:                clip(n.text, noteBytes),
+		Note:                clip(plan.Redact(n.text), noteBytes),
 		Regarding: corev1.ObjectReference{
 			APIVersion: coppice.GroupVersion.String(), Kind: "NodeSource",
 			Namespace: p.src.Namespace, Name: p.src.Name, UID: p.src.UID, ResourceVersion: p.src.ResourceVersion,
 		},
 	}
+}
+
+// fluxMetadata begins the annotations that Flux's notification-controller passes on
+// with an event.
+const fluxMetadata = "event.toolkit.fluxcd.io/"
+
+// metadata is what an event carries beside its text, in the way of Flux: the
+// revision under our own group, and what the source is annotated with for events.
+func (p *pass) metadata() map[string]string {
+	out := map[string]string{}
+	if rev := p.src.Status.LastAttemptedRevision; rev != "" {
+		out[coppice.Group+"/revision"] = rev
+	}
+	for k, v := range p.src.Annotations {
+		if strings.HasPrefix(k, fluxMetadata) {
+			out[k] = v
+		}
+	}
+	return out
 }

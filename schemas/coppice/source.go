@@ -116,6 +116,40 @@ type NodeSourceSpec struct {
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	MaxDeletes *int32 `json:"maxDeletes,omitempty"`
+	// MaxDeletedNodes is how many nodes the deletions of one commit may take, as a
+	// number or a share of the cluster's NodeClaims, rounded down. A commit that takes
+	// more waits until its deletions are confirmed in Git, by the field deletes of
+	// coppice.cue. With 0, the default, every pool that has nodes waits.
+	//
+	// +optional
+	// +kubebuilder:default="0"
+	// +kubebuilder:validation:MaxLength=10
+	// +kubebuilder:validation:Pattern=`^((100|[0-9]{1,2})%|[0-9]+)$`
+	MaxDeletedNodes string `json:"maxDeletedNodes,omitempty"`
+	// Conflicts say who wins fields that somebody else has written; the first rule that
+	// matches counts. A field without one is Git's.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Conflicts []ConflictRule `json:"conflicts,omitempty"`
+	// DependsOn names sources that must be Ready before this one is applied.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	DependsOn []SourceReference `json:"dependsOn,omitempty"`
+	// ServiceAccountName names a ServiceAccount in the same namespace as which objects
+	// are applied and deleted. Without it that is done as the controller's own.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+	// Wait makes the source Ready only once the objects that it applied are Ready and
+	// no node of its pools is still to be replaced.
+	//
+	// +optional
+	Wait bool `json:"wait,omitempty"`
 	// DriftMode says what to do about a field that was changed by hand: report it
 	// (warn), put Git's value back and report it (correct), or nothing (off).
 	//
@@ -218,6 +252,23 @@ type WriteBack struct {
 	//
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
+	// SigningKeyRef names a Secret in the same namespace with the key that signs
+	// commits: an armoured OpenPGP key as git.asc with its passphrase as passphrase, or
+	// an SSH key as identity with its passphrase as password.
+	//
+	// +optional
+	SigningKeyRef *SecretReference `json:"signingKeyRef,omitempty"`
+	// Message is a Go template of the commit message with the fields Cluster, Source,
+	// Revision, Summary, Objects, Fields and Details. Trailers that name cluster,
+	// source and revision follow it always.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+	// SkipCI adds [skip ci] to the commit message's first line.
+	//
+	// +optional
+	SkipCI bool `json:"skipCI,omitempty"`
 }
 
 // CommitAuthor signs commits by name.

@@ -42,6 +42,17 @@ type NodeSourceStatus struct {
 	//
 	// +optional
 	Drift *DriftSummary `json:"drift,omitempty"`
+	// Fleet sums up the nodes of the source's pools that aren't as declared. It is left
+	// out while there are none, and is no config drift: their replacement is under way
+	// or held up by budgets.
+	//
+	// +optional
+	Fleet *FleetSummary `json:"fleet,omitempty"`
+	// Orphans are NodePools and EC2NodeClasses of the cluster that no source has. Of
+	// several sources, the oldest tells of them.
+	//
+	// +optional
+	Orphans *OrphanSummary `json:"orphans,omitempty"`
 	// History holds the last five revisions, the newest first.
 	//
 	// +optional

@@ -189,8 +189,8 @@ func reports(srv *gitserver.Server, commit plumbing.Hash) (map[string]string, er
 	}
 	out := map[string]string{}
 	err = files.ForEach(func(f *object.File) error {
-		if path.Base(f.Name) == "README.md" {
-			return nil
+		if path.Ext(f.Name) == ".md" {
+			return nil // the readme, and the same report for people
 		}
 		text, err := f.Contents()
 		out[f.Name] = text

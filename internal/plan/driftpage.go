@@ -1,0 +1,130 @@
+package plan
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Markdown returns the report for people who look at the branch in a browser. Like
+// Encode it is a function of the differences and names alone.
+func (r Report) Markdown() []byte {
+	var b bytes.Buffer
+	objects, fields := Count(r.Differences)
+	fmt.Fprintf(&b, "# Config drift of %s\n\n", pageCell(r.heading()))
+	fmt.Fprintf(&b, "%s of %s not as in Git. To settle it, undo the change in the\ncluster or make it in Git; either way this file goes by itself.\n", plural(fields, "field"), plural(objects, "object"))
+	var last ID
+	for i, d := range r.Differences {
+		if i == 0 || d.Object != last {
+			fmt.Fprintf(&b, "\n## %s\n\n", pageCell(d.Object.String()))
+			if d.File != "" {
+				fmt.Fprintf(&b, "Declared in %s.\n\n", pageCode(d.File))
+			}
+			last = d.Object
+			if d.Field == "" {
+				b.WriteString("The object is missing.\n")
+				continue
+			}
+			b.WriteString("| field | Git | live | changed by | when |\n|---|---|---|---|---|\n")
+		}
+		live, when := pageCode(d.Live.String()), ""
+		if d.Live.IsAbsent() {
+			live = "removed"
+		}
+		if !d.When.IsZero() {
+			when = d.When.Format(time.RFC3339)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", pageCode(d.Field), pageCode(d.Git.String()), live, pageCell(d.Manager), when)
+	}
+	fmt.Fprintf(&b, "\nCompared by NodeSource %s with %s", pageCode(r.Source), pageCode(r.Repository))
+	if r.Path != "" {
+		fmt.Fprintf(&b, ", folder %s", pageCode(r.Path))
+	}
+	b.WriteString(".\n")
+	return b.Bytes()
+}
+
+func (r Report) heading() string {
+	if r.Cluster != "" {
+		return "cluster " + r.Cluster
+	}
+	return r.Source
+}
+
+// pageBytes is where a value ends in a table; the file beside holds all of it.
+const pageBytes = 300
+
+// pageCell makes a text safe in Markdown: what the cluster holds shall not become
+// links, mentions or HTML.
+func pageCell(s string) string {
+	if s == "" {
+		return ""
+	}
+	s = strings.NewReplacer("\n", " ", "\r", " ", "\\", "\\\\", "|", "\\|", "<", "&lt;", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "@", "@\u200b", "#", "\\#").Replace(s)
+	return s
+}
+
+// pageCode shows a text as it is, in a table too.
+func pageCode(s string) string {
+	if s == "" {
+		return ""
+	}
+	if len(s) > pageBytes {
+		s = strings.ToValidUTF8(s[:pageBytes], "") + "…"
+	}
+	s = strings.NewReplacer("\n", " ", "\r", " ", "|", "\\|").Replace(s)
+	// As many backticks as the text doesn't hold in a row.
+	fence := "`"
+	for strings.Contains(s, fence) {
+		fence += "`"
+	}
+	if len(fence) > 1 {
+		return fence + " " + s + " " + fence
+	}
+	return fence + s + fence
+}
+
+// placeholder is a field in a message's template.
+var placeholder = regexp.MustCompile(`\{\{-?\s*\.([A-Za-z]+)\s*-?\}\}`)
+
+// Message is CommitMessage by a template, in which {{.Cluster}}, {{.Source}},
+// {{.Revision}}, {{.Summary}}, {{.Objects}}, {{.Fields}} and {{.Details}} are
+// replaced; empty means CommitMessage's own text. skipCI adds [skip ci] to the first
+// line. The trailers follow in any case. Its error says what the template may hold.
+func (r Report) Message(revision, template string, skipCI bool) (string, error) {
+	body := r.body()
+	if template != "" {
+		objects, fields := Count(r.Differences)
+		values := map[string]string{
+			"Cluster": r.Cluster, "Source": r.Source, "Revision": revision, "Summary": Summary(r.Differences),
+			"Objects": fmt.Sprint(objects), "Fields": fmt.Sprint(fields), "Details": r.details(),
+		}
+		var unknown string
+		rest := placeholder.ReplaceAllString(template, "")
+		body = placeholder.ReplaceAllStringFunc(template, func(m string) string {
+			name := placeholder.FindStringSubmatch(m)[1]
+			value, ok := values[name]
+			if !ok {
+				unknown = m
+			}
+			return value
+		})
+		if i := strings.Index(rest, "{{"); unknown == "" && i >= 0 {
+			unknown = rest[i:min(i+20, len(rest))]
+		}
+		if unknown != "" {
+			return "", fmt.Errorf("the message's template can't use %q; it may use {{.Cluster}}, {{.Source}}, {{.Revision}}, {{.Summary}}, {{.Objects}}, {{.Fields}} and {{.Details}}", unknown)
+		}
+	}
+	body = strings.TrimSpace(body)
+	if skipCI {
+		first, rest, _ := strings.Cut(body, "\n")
+		body = first + " [skip ci]"
+		if rest != "" {
+			body += "\n" + rest
+		}
+	}
+	return body + "\n\n" + r.trailers(revision), nil
+}

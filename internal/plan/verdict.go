@@ -1,0 +1,58 @@
+package plan
+
+// Verdict says who wins a field that Git holds and that somebody else wrote.
+type Verdict uint8
+
+const (
+	// Force: Git does, and another value is drift.
+	Force Verdict = iota
+	// Yield: whoever wrote it does, and it is no drift.
+	Yield
+	// Fail: neither. Another value is drift, and nothing is applied over it.
+	Fail
+)
+
+// Judge gives the verdict on a field by its path, of names and indices, and by
+// the manager that wrote its live value.
+type Judge func(path []any, manager string) Verdict
+
+// Contested returns the fields that applying o would take from others against the
+// judge's verdict: those to be left out of what is applied, as paths of names, and
+// the differences that forbid to apply it at all. An element of a list stands for
+// the list, which is applied as a whole.
+func Contested(o Observed, judge Judge) (yielded [][]string, failed []Difference) {
+	if o.Live == nil || judge == nil {
+		return nil, nil
+	}
+	d := differ{object: o, owners: parseOwners(o.Live)}
+	d.object.Judge = func(path []any, manager string) Verdict {
+		verdict := judge(path, manager)
+		if verdict != Force {
+			yielded = append(yielded, names(path))
+		}
+		if verdict == Yield {
+			return Yield
+		}
+		return Force
+	}
+	d.maps(nil, o.Git, o.Want, o.Live)
+	for i := range d.out {
+		if judge(d.paths[i], d.out[i].Manager) == Fail {
+			failed = append(failed, d.out[i])
+		}
+	}
+	return yielded, failed
+}
+
+// names cuts a path at the first index.
+func names(path []any) []string {
+	var out []string
+	for _, e := range path {
+		name, ok := e.(string)
+		if !ok {
+			break
+		}
+		out = append(out, name)
+	}
+	return out
+}

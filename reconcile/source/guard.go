@@ -1,0 +1,205 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
+
+	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/coppice"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+// guard refuses a commit that declares what another source has, or that would
+// delete more than the source allows and Git confirms.
+func (p *pass) guard(ctx context.Context) error {
+	wanted := p.memory.head.inventory()
+	if len(wanted) == 0 && len(p.entries()) > 0 {
+		return terminally(reasonPruneGuard, fmt.Errorf("%s declares no object, and %s applied; to remove them all, delete them and this source",
+			p.head.Short(), plural(len(p.entries()), "object is", "objects are")))
+	}
+	if err := p.confirmed(wanted); err != nil {
+		return err
+	}
+	if prunes(p.src) {
+		if err := p.guardPrune(ctx, wanted); err != nil {
+			return err
+		}
+	}
+	var list coppice.NodeSourceList
+	if err := p.client.List(ctx, &list); err != nil {
+		return retrying(reasonApply, fmt.Errorf("list sources: %w", err))
+	}
+	for _, e := range wanted {
+		if other := owner(p.src, list.Items, e.ID); other != nil {
+			return terminally(reasonContested, fmt.Errorf("%s belongs to NodeSource %s/%s; declare it in one source alone", entryName(e), other.Namespace, other.Name))
+		}
+	}
+	return nil
+}
+
+// confirmed refuses a commit that declares what it also confirms the deletion of: a
+// confirmation that outlives its deletion would disarm the guard for the next one.
+func (p *pass) confirmed(wanted []coppice.InventoryEntry) error {
+	head := p.memory.head
+	if head.cluster == "" {
+		return nil
+	}
+	for _, e := range wanted {
+		if name := head.cluster + "/" + entryName(e); slices.Contains(head.deletes, name) {
+			return terminally(reasonPruneGuard, fmt.Errorf("%s declares %s and lists %s under deletes in %s; remove that line",
+				p.head.Short(), entryName(e), name, settingsFile))
+		}
+	}
+	return nil
+}
+
+// guardPrune looks at what a commit would delete and hasn't confirmed.
+func (p *pass) guardPrune(ctx context.Context, wanted []coppice.InventoryEntry) error {
+	head := p.memory.head
+	left := slices.DeleteFunc(kube.Left(p.entries(), wanted), func(e coppice.InventoryEntry) bool {
+		name := entryName(e)
+		return slices.Contains(head.deletes, name) || slices.Contains(head.deletes, head.cluster+"/"+name)
+	})
+	if limit := maxDeletes(p.src); len(left) > limit {
+		return terminally(reasonPruneGuard, fmt.Errorf("%s would delete %s (%s), and spec.maxDeletes is %d; raise it if that is meant, or list them under deletes in %s",
+			p.head.Short(), plural(len(left), "object", "objects"), someNames(left), limit, settingsFile))
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	var claims karpenter.NodeClaimList
+	if err := p.client.List(ctx, &claims); err != nil {
+		return kubeFailure(reasonApply, fmt.Errorf("list NodeClaims: %w", err))
+	}
+	held, nodes := bearing(left, claims.Items)
+	if nodes <= maxDeletedNodes(p.src, len(claims.Items)) {
+		return nil
+	}
+	lines := make([]string, len(held))
+	for i, e := range held {
+		lines[i] = strconv.Quote(strings.TrimPrefix(head.cluster+"/"+entryName(e), "/"))
+	}
+	return terminally(reasonPruneGuard, fmt.Errorf("%s would delete %s with %s of %d; to confirm, add deletes: [%s] to %s, or declare them again",
+		p.head.Short(), someNames(held), plural(nodes, "node", "nodes"), len(claims.Items), strings.Join(lines, ", "), settingsFile))
+}
+
+// bearing returns those of entries that have nodes, and how many nodes that is.
+func bearing(entries []coppice.InventoryEntry, claims []karpenter.NodeClaim) (held []coppice.InventoryEntry, nodes int) {
+	taken := map[string]bool{}
+	for _, e := range entries {
+		u, err := kube.Referenced(e)
+		if err != nil {
+			continue
+		}
+		has := false
+		for i := range claims {
+			c := &claims[i]
+			ref := c.Spec.NodeClassRef
+			switch {
+			case u.GetKind() == "NodePool" && c.Labels[karpenter.LabelNodePool] == u.GetName():
+			case u.GetKind() == "EC2NodeClass" && ref != nil && ref.Group == aws.Group && ref.Name == u.GetName():
+			default:
+				continue
+			}
+			has, taken[c.Name] = true, true
+		}
+		if has {
+			held = append(held, e)
+		}
+	}
+	return held, len(taken)
+}
+
+// maxDeletedNodes is how many of total nodes the deletions of a commit may take.
+func maxDeletedNodes(src *coppice.NodeSource, total int) int {
+	text, percent := strings.CutSuffix(src.Spec.MaxDeletedNodes, "%")
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0 // left out in an object that was stored before the API had it
+	}
+	if percent {
+		return total * n / 100
+	}
+	return n
+}
+
+func prunes(src *coppice.NodeSource) bool { return src.Spec.Prune == nil || *src.Spec.Prune }
+
+// defaultMaxDeletes is the API's own default.
+const defaultMaxDeletes = 3
+
+func maxDeletes(src *coppice.NodeSource) int {
+	if src.Spec.MaxDeletes == nil {
+		return defaultMaxDeletes
+	}
+	return int(*src.Spec.MaxDeletes)
+}
+
+// settingsFile is where a tree confirms deletions.
+const settingsFile = "coppice.cue"
+
+// settingsBytes bounds the file: it is read in this process, and a parser's stack
+// grows with what it reads.
+const settingsBytes = 256 << 10
+
+// confirmations reads the deletions that a tree confirms: the strings of the list
+// deletes in its settings, each KIND/NAME or CLUSTER/KIND/NAME. They are read as
+// they are written, without evaluation.
+func confirmations(tree fs.FS) ([]string, error) {
+	f, err := tree.Open(settingsFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", settingsFile, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, settingsBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", settingsFile, err)
+	}
+	if len(data) > settingsBytes || !bytes.Contains(data, []byte("deletes")) {
+		return nil, nil
+	}
+	file, err := parser.ParseFile(settingsFile, data)
+	if err != nil {
+		return nil, nil // evaluation says what is wrong, with the line
+	}
+	var out []string
+	for _, decl := range file.Decls {
+		field, ok := decl.(*ast.Field)
+		if !ok {
+			continue
+		}
+		if name, _, err := ast.LabelName(field.Label); err != nil || name != "deletes" {
+			continue
+		}
+		list, ok := field.Value.(*ast.ListLit)
+		if !ok {
+			return nil, fmt.Errorf("%s:%d: deletes must be a list of names in quotes", settingsFile, field.Pos().Line())
+		}
+		for _, e := range list.Elts {
+			lit, ok := e.(*ast.BasicLit)
+			if !ok {
+				return nil, fmt.Errorf("%s:%d: deletes must hold names in quotes, as in \"NodePool/batch\"", settingsFile, e.Pos().Line())
+			}
+			name, err := strconv.Unquote(lit.Value)
+			if err != nil || strings.Count(name, "/") < 1 || strings.Count(name, "/") > 2 {
+				return nil, fmt.Errorf("%s:%d: %s is no object; write it as in \"NodePool/batch\" or \"prod-eu/NodePool/batch\"", settingsFile, e.Pos().Line(), lit.Value)
+			}
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
