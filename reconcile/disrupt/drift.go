@@ -12,9 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
@@ -40,7 +42,11 @@ func setupDrift(mgr ctrl.Manager, c Cloud) error {
 		For(&karpenter.NodeClaim{}).
 		Watches(&karpenter.NodePool{}, handler.EnqueueRequestsFromMapFunc(r.claims(func(c *karpenter.NodeClaim) string {
 			return c.Labels[karpenter.LabelNodePool]
-		}))).
+		})), builder.WithPredicates(
+			// Its status follows its nodes, so that each of them would be compared anew
+			// whenever another comes.
+			predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}),
+		)).
 		Watches(&aws.EC2NodeClass{}, handler.EnqueueRequestsFromMapFunc(r.claims(func(c *karpenter.NodeClaim) string {
 			return c.Spec.NodeClassRef.Name
 		}))).
