@@ -280,7 +280,7 @@ func TestPoolAndClassAreDeleted(t *testing.T) {
 		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == "NodeClassTerminating", fmt.Sprint(p.Status.Conditions)
 	})
 	l.running("web", 1)
-	l.twice("POST events") // what it waits for is said again
+	l.twice("POST events", "PATCH events") // what it waits for is said again
 
 	pool := &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "general"}}
 	testkit.Delete(t, l.kube, pool, client.PropagationPolicy(metav1.DeletePropagationBackground))
