@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"cuelang.org/go/cue"
@@ -33,9 +34,9 @@ const soon = 14 * 24 * time.Hour
 type Checker struct {
 	tree    fs.FS
 	options Options
-	// loaded says that what follows has been read: the rules of the library, those of the
-	// tree, and what is wrong with them.
-	loaded       bool
+	// once reads what follows: the rules of the library, those of the tree, and what is
+	// wrong with them.
+	once         sync.Once
 	library, own []*Rule
 	findings     diag.List
 }
@@ -63,12 +64,18 @@ type Ruleset struct {
 	findings diag.List
 }
 
-// load reads the rules, once.
-func (c *Checker) load() {
-	if c.loaded {
-		return
+// Prepare begins to read the rules, if it looks as if they were needed. That goes on while
+// the caller finds out what to apply them to.
+func (c *Checker) Prepare() {
+	if len(c.options.Apply) > 0 || hasRules(c.tree) {
+		go c.load()
 	}
-	c.loaded = true
+}
+
+// load reads the rules, once.
+func (c *Checker) load() { c.once.Do(c.read) }
+
+func (c *Checker) read() {
 	var err error
 	if c.library, err = Library(); err != nil {
 		c.findings = diag.List{{Code: CodeSettings, Message: err.Error(), Help: "this is a fault of the release; please report it"}}
@@ -113,6 +120,9 @@ func (c *Checker) Ruleset(cluster string) *Ruleset {
 }
 
 func hasRules(tree fs.FS) bool {
+	if tree == nil {
+		return false
+	}
 	_, err := fs.Lstat(tree, rulesDir)
 	return err == nil
 }

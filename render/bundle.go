@@ -95,6 +95,12 @@ func (b Bundle) Find(kind, name string) (Object, bool) {
 	return Object{}, false
 }
 
+// NewBundle returns the bundle of objects that are in no order.
+func NewBundle(cluster string, objects []Object) Bundle {
+	sortObjects(objects)
+	return Bundle{Cluster: cluster, Objects: objects}
+}
+
 // sortObjects puts objects into the order in which they are applied: by the rank of
 // their kind in kinds, then group, kind and name. Kinds that aren't listed come last.
 func sortObjects(objects []Object) {

@@ -1,198 +1,292 @@
 package render
 
 import (
-	"bytes"
-	"encoding/json"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 )
 
-// A bundle crosses from one process to another as JSON, with everything that
-// findings about it need. The form isn't for storing: both sides are the same binary.
-type (
-	bundleJSON struct {
-		Cluster string       `json:"cluster"`
-		Files   []string     `json:"files"`
-		Objects []objectJSON `json:"objects"`
-	}
-	objectJSON struct {
-		Group   string          `json:"group"`
-		Version string          `json:"version"`
-		Kind    string          `json:"kind"`
-		Name    string          `json:"name"`
-		Value   json.RawMessage `json:"value"`
-		// Places maps a pathKey to the file, line and column of the field's name,
-		// then of its value. Files count from 1 in Files; 0 is no place.
-		Places map[string][6]int `json:"places"`
-		Broken []string          `json:"broken,omitempty"`
-		// Mended is left out for objects without faults.
-		Mended  json.RawMessage `json:"mended,omitempty"`
-		Excused map[string]bool `json:"excused,omitempty"`
-	}
+// Encoder writes objects for another process of the same binary, with everything that
+// findings about them need. The form isn't for storing.
+//
+// Numbers are varints. A string is a number: that of an earlier one, counted from 1, or
+// 0 before the length and the text of a new one. A fleet says few different things, so
+// that most of what is read is known already.
+//
+// The zero Encoder is ready for use.
+type Encoder struct {
+	strings map[string]uint64
+	buf     []byte
+	err     error
+}
+
+// The first byte of a value says what it is.
+const (
+	tagNull = iota
+	tagFalse
+	tagTrue
+	tagInt
+	tagFloat
+	tagString
+	tagList
+	tagMap
 )
 
-// MarshalJSON encodes the bundle with its positions.
-func (b Bundle) MarshalJSON() ([]byte, error) {
-	out := bundleJSON{Cluster: b.Cluster, Files: []string{}, Objects: []objectJSON{}}
-	numbers := map[string]int{"": 0}
-	number := func(file string) int {
-		n, ok := numbers[file]
-		if !ok {
-			out.Files = append(out.Files, file)
-			n = len(out.Files)
-			numbers[file] = n
-		}
-		return n
+// Encode returns the object's form, which holds until the next call. Forms have to be
+// decoded in the order in which they were made.
+func (e *Encoder) Encode(o Object) ([]byte, error) {
+	e.buf, e.err = e.buf[:0], nil
+	for _, s := range []string{o.GVK.Group, o.GVK.Version, o.GVK.Kind, o.Name} {
+		e.string(s)
 	}
-	for _, o := range b.Objects {
-		value, err := json.Marshal(exact(o.Value))
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", o.ID(), err)
+	e.value(o.Value)
+	e.number(len(o.places))
+	for _, key := range sortedKeys(o.places) {
+		e.string(key)
+		for _, p := range []diag.Position{o.places[key].key, o.places[key].value} {
+			e.string(p.File)
+			e.number(p.Line)
+			e.number(p.Col)
 		}
-		e := objectJSON{
-			Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name,
-			Value: value, Places: map[string][6]int{}, Broken: sortedKeys(o.broken),
-			Excused: o.excused,
-		}
-		if o.mended != nil {
-			if e.Mended, err = json.Marshal(exact(o.mended)); err != nil {
-				return nil, fmt.Errorf("encode %s: %w", o.ID(), err)
-			}
-		}
-		for _, key := range sortedKeys(o.places) {
-			p := o.places[key]
-			e.Places[key] = [6]int{
-				number(p.key.File), p.key.Line, p.key.Col,
-				number(p.value.File), p.value.Line, p.value.Col,
-			}
-		}
-		out.Objects = append(out.Objects, e)
 	}
-	return json.Marshal(out)
+	e.flags(o.broken)
+	e.flags(o.excused)
+	if o.mended == nil {
+		e.buf = append(e.buf, tagNull)
+	} else {
+		e.value(o.mended)
+	}
+	if e.err != nil {
+		return nil, fmt.Errorf("encode %s: %w", o.ID(), e.err)
+	}
+	return e.buf, nil
 }
 
-// UnmarshalJSON decodes what MarshalJSON encoded.
-func (b *Bundle) UnmarshalJSON(text []byte) error {
-	var in bundleJSON
-	if err := json.Unmarshal(text, &in); err != nil {
-		return err
+func (e *Encoder) number(n int) { e.buf = binary.AppendUvarint(e.buf, uint64(n)) }
+
+func (e *Encoder) string(s string) {
+	if n, ok := e.strings[s]; ok {
+		e.buf = binary.AppendUvarint(e.buf, n)
+		return
 	}
-	position := func(file, line, col int) (diag.Position, error) {
-		switch {
-		case file == 0:
-			return diag.Position{}, nil
-		case file < 0 || file > len(in.Files):
-			return diag.Position{}, fmt.Errorf("position in file %d of %d", file, len(in.Files))
-		}
-		return diag.Position{File: in.Files[file-1], Line: line, Col: col}, nil
+	if e.strings == nil {
+		e.strings = map[string]uint64{}
 	}
-	*b = Bundle{Cluster: in.Cluster}
-	for _, e := range in.Objects {
-		value, err := decodeTree(e.Value)
-		if err != nil {
-			return fmt.Errorf("decode %s %s: %w", e.Kind, e.Name, err)
-		}
-		o := Object{
-			GVK:  schema.GroupVersionKind{Group: e.Group, Version: e.Version, Kind: e.Kind},
-			Name: e.Name, Value: value, places: make(map[string]place, len(e.Places)),
-		}
-		if e.Mended != nil {
-			if o.mended, err = decodeTree(e.Mended); err != nil {
-				return fmt.Errorf("decode %s %s: %w", e.Kind, e.Name, err)
-			}
-		}
-		for key, n := range e.Places {
-			var p place
-			if p.key, err = position(n[0], n[1], n[2]); err != nil {
-				return err
-			}
-			if p.value, err = position(n[3], n[4], n[5]); err != nil {
-				return err
-			}
-			o.places[key] = p
-		}
-		o.excused = e.Excused
-		for _, key := range e.Broken {
-			if o.broken == nil {
-				o.broken = map[string]bool{}
-			}
-			o.broken[key] = true
-		}
-		b.Objects = append(b.Objects, o)
-	}
-	return nil
+	e.strings[s] = uint64(len(e.strings) + 1)
+	e.number(0)
+	e.number(len(s))
+	e.buf = append(e.buf, s...)
 }
 
-func decodeTree(text []byte) (map[string]any, error) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var value map[string]any
-	if err := d.Decode(&value); err != nil {
-		return nil, err
+func (e *Encoder) flags(m map[string]bool) {
+	e.number(len(m))
+	for _, key := range sortedKeys(m) {
+		e.string(key)
+		e.value(m[key])
 	}
-	return value, numbersIn(value)
 }
 
-// exact copies a JSON tree so that a float stays one: encoding/json writes 1.0 as 1.
-func exact(v any) any {
+func (e *Encoder) value(v any) {
 	switch v := v.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for name, x := range v {
-			out[name] = exact(x)
+	case nil:
+		e.buf = append(e.buf, tagNull)
+	case bool:
+		tag := byte(tagFalse)
+		if v {
+			tag = tagTrue
 		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, x := range v {
-			out[i] = exact(x)
-		}
-		return out
+		e.buf = append(e.buf, tag)
+	case int64:
+		e.buf = binary.AppendVarint(append(e.buf, tagInt), v)
 	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
-			return json.Number(strconv.FormatFloat(v, 'f', 1, 64))
+		e.buf = binary.BigEndian.AppendUint64(append(e.buf, tagFloat), math.Float64bits(v))
+	case string:
+		e.buf = append(e.buf, tagString)
+		e.string(v)
+	case []any:
+		e.buf = append(e.buf, tagList)
+		e.number(len(v))
+		for _, x := range v {
+			e.value(x)
 		}
-		return json.Number(strconv.FormatFloat(v, 'e', -1, 64))
+	case map[string]any:
+		e.buf = append(e.buf, tagMap)
+		e.number(len(v))
+		for _, name := range sortedKeys(v) {
+			e.string(name)
+			e.value(v[name])
+		}
+	default:
+		e.err = fmt.Errorf("%T is no part of JSON", v)
 	}
-	return v
 }
 
-// numbersIn replaces the json.Numbers of a tree by int64 or float64, in place.
-func numbersIn(v any) error {
-	number := func(n json.Number) (any, error) {
-		if strings.ContainsAny(n.String(), ".eE") {
-			return n.Float64()
-		}
-		return n.Int64()
+// Decoder reads what an Encoder wrote. It trusts nothing of it. The zero Decoder is
+// ready for use.
+type Decoder struct {
+	strings []string
+	buf     []byte
+	err     error
+}
+
+// likely is for how many things at most there is room made before they are read. A
+// number alone isn't to cost memory.
+const likely = 64
+
+var errForm = errors.New("not the form of an object")
+
+// Decode reads one object.
+func (d *Decoder) Decode(form []byte) (Object, error) {
+	d.buf, d.err = form, nil
+	o := Object{GVK: schema.GroupVersionKind{Group: d.string(), Version: d.string(), Kind: d.string()}, Name: d.string()}
+	var ok bool
+	if o.Value, ok = d.value(0).(map[string]any); !ok {
+		d.fail()
 	}
-	var err error
-	switch v := v.(type) {
+	n := d.count()
+	o.places = make(map[string]place, min(n, likely))
+	for i := 0; i < n && d.err == nil; i++ {
+		key := d.string()
+		o.places[key] = place{key: d.position(), value: d.position()}
+	}
+	o.broken, o.excused = d.flags(), d.flags()
+	switch mended := d.value(0).(type) {
+	case nil:
 	case map[string]any:
-		for name, x := range v {
-			if n, ok := x.(json.Number); ok {
-				if v[name], err = number(n); err != nil {
-					return err
-				}
-			} else if err := numbersIn(x); err != nil {
-				return err
-			}
+		o.mended = mended
+		if o.excused == nil {
+			o.excused = map[string]bool{}
 		}
-	case []any:
-		for i, x := range v {
-			if n, ok := x.(json.Number); ok {
-				if v[i], err = number(n); err != nil {
-					return err
-				}
-			} else if err := numbersIn(x); err != nil {
-				return err
-			}
-		}
+	default:
+		d.fail()
 	}
+	if len(d.buf) > 0 {
+		d.fail()
+	}
+	if d.err != nil {
+		return Object{}, d.err
+	}
+	return o, nil
+}
+
+// fail ends the reading: what is left is as if it was empty.
+func (d *Decoder) fail() { d.buf, d.err = nil, errForm }
+
+func (d *Decoder) uvarint() uint64 {
+	n, size := binary.Uvarint(d.buf)
+	if size <= 0 {
+		d.fail()
+		return 0
+	}
+	d.buf = d.buf[size:]
+	return n
+}
+
+// count reads how many things follow, each of which takes a byte at least.
+func (d *Decoder) count() int {
+	n := d.uvarint()
+	if n > uint64(len(d.buf)) {
+		d.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (d *Decoder) string() string {
+	switch n := d.uvarint(); {
+	case d.err != nil:
+		return ""
+	case n > uint64(len(d.strings)):
+		d.fail()
+		return ""
+	case n > 0:
+		return d.strings[n-1]
+	}
+	n := d.count()
+	s := string(d.buf[:n])
+	d.buf = d.buf[n:]
+	d.strings = append(d.strings, s)
+	return s
+}
+
+func (d *Decoder) position() diag.Position {
+	file, line, col := d.string(), d.uvarint(), d.uvarint()
+	if line > math.MaxInt32 || col > math.MaxInt32 {
+		d.fail()
+		return diag.Position{}
+	}
+	return diag.Position{File: file, Line: int(line), Col: int(col)}
+}
+
+func (d *Decoder) flags() map[string]bool {
+	n := d.count()
+	if n == 0 {
+		return nil
+	}
+	out := map[string]bool{}
+	for i := 0; i < n && d.err == nil; i++ {
+		key := d.string()
+		set, ok := d.value(maxDepth).(bool)
+		if !ok {
+			d.fail()
+		}
+		out[key] = set
+	}
+	return out
+}
+
+func (d *Decoder) value(depth int) any {
+	// What is mended may nest a little deeper than what is written.
+	if len(d.buf) == 0 || depth > 2*maxDepth {
+		d.fail()
+		return nil
+	}
+	tag := d.buf[0]
+	d.buf = d.buf[1:]
+	switch tag {
+	case tagNull:
+		return nil
+	case tagFalse, tagTrue:
+		return tag == tagTrue
+	case tagInt:
+		n, size := binary.Varint(d.buf)
+		if size <= 0 {
+			d.fail()
+			return nil
+		}
+		d.buf = d.buf[size:]
+		return n
+	case tagFloat:
+		if len(d.buf) < 8 {
+			d.fail()
+			return nil
+		}
+		f := math.Float64frombits(binary.BigEndian.Uint64(d.buf))
+		d.buf = d.buf[8:]
+		return f
+	case tagString:
+		return d.string()
+	case tagList:
+		n := d.count()
+		out := make([]any, 0, min(n, likely))
+		for i := 0; i < n && d.err == nil; i++ {
+			out = append(out, d.value(depth+1))
+		}
+		return out
+	case tagMap:
+		n := d.count()
+		out := make(map[string]any, min(n, likely))
+		for i := 0; i < n && d.err == nil; i++ {
+			name := d.string()
+			out[name] = d.value(depth + 1)
+		}
+		return out
+	}
+	d.fail()
 	return nil
 }

@@ -38,10 +38,9 @@ func newEvaluator(t *tree, dir string, inst *build.Instance, index map[ast.Node]
 	return e
 }
 
-// objects exports every object that package v declares. Objects with faults
-// are exported as far as they could be evaluated.
-func (e *evaluator) objects(v cue.Value) ([]Object, diag.List) {
-	var objects []Object
+// objects exports every object that package v declares, to add, and returns what is
+// wrong with them. Objects with faults are exported as far as they could be evaluated.
+func (e *evaluator) objects(v cue.Value, add func(Object)) diag.List {
 	findings := e.otherFields(v)
 	for _, k := range declarable() {
 		group := v.LookupPath(cue.ParsePath(k.field))
@@ -68,12 +67,12 @@ func (e *evaluator) objects(v cue.Value) ([]Object, diag.List) {
 				places: map[string]place{},
 			}}
 			w.run(fields.Value())
-			objects = append(objects, w.object)
+			add(w.object)
 			findings = append(findings, w.findings...)
 		}
 	}
 	// What is wrong with a definition is told of the objects that are built on it.
-	return objects, slices.DeleteFunc(findings, func(f diag.Finding) bool {
+	return slices.DeleteFunc(findings, func(f diag.Finding) bool {
 		return f.Object == "" && slices.ContainsFunc(findings, func(g diag.Finding) bool {
 			return g.Object != "" && g.Code == f.Code && g.Pos == f.Pos
 		})

@@ -52,31 +52,81 @@ func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 	if findings != nil {
 		return Bundle{Cluster: cluster}, findings
 	}
-	bundle = Bundle{Cluster: name}
-	e, v, findings := s.load(dir)
-	if e == nil {
-		return bundle, findings.Sorted()
-	}
+	var i *inspection
 	from := fromPackage
-	if findings.HasErrors() {
-		from = fromParts
+	findings = func() diag.List {
+		i = s.inspect()
+		defer i.wait()
+		e, v, findings := s.load(dir)
+		if e == nil {
+			return findings
+		}
+		if findings.HasErrors() {
+			from = fromParts
+		}
+		return append(findings, e.objects(v, i.add)...)
+	}()
+	if i.panicked != nil {
+		panic(i.panicked)
 	}
-	objects, more := e.objects(v)
-	findings = append(findings, more...)
-	sortObjects(objects)
-	bundle.Objects = objects
-
-	c, err := s.schemas()
-	if err != nil {
-		return bundle, append(findings, brokenSchemas(err))
+	findings = append(findings, i.findings...)
+	if i.err != nil {
+		return Bundle{Cluster: name}, append(findings, brokenSchemas(i.err))
 	}
-	for i, o := range objects {
-		r := c.check(o)
-		compiled, more := desugar(o, r.faulty)
-		compiled.mended, compiled.excused = mended(compiled, r.shape, r.mends, r.faulty)
-		objects[i] = compiled
-		findings = append(findings, append(r.findings, more...)...)
-	}
-	findings = append(findings, references(objects, from)...)
+	bundle = NewBundle(name, i.objects)
+	findings = append(findings, references(bundle.Objects, from)...)
 	return bundle, findings.Sorted()
+}
+
+// inspection checks objects by the schemas while others are still evaluated. Schemas and
+// objects are values of contexts of their own, so that neither waits for the other.
+type inspection struct {
+	in   chan Object
+	done chan struct{}
+	// What follows holds after wait.
+	objects  []Object
+	findings diag.List
+	err      error
+	panicked any
+}
+
+// waiting is how many evaluated objects may wait to be checked.
+const waiting = 64
+
+// inspect begins an inspection. Until its end, nobody else may use the checker.
+func (s *session) inspect() *inspection {
+	i := &inspection{in: make(chan Object, waiting), done: make(chan struct{})}
+	go func() {
+		defer close(i.done)
+		defer func() {
+			i.panicked = recover()
+			// Who evaluates isn't to wait for somebody who has given up.
+			for range i.in {
+			}
+		}()
+		// The schemas are compiled while the tree is read.
+		c, err := s.schemas()
+		if i.err = err; err != nil {
+			return
+		}
+		for o := range i.in {
+			r := c.check(o)
+			compiled, more := desugar(o, r.faulty)
+			compiled.mended, compiled.excused = mended(compiled, r.shape, r.mends, r.faulty)
+			i.objects = append(i.objects, compiled)
+			i.findings = append(i.findings, append(r.findings, more...)...)
+			if s.seen != nil {
+				s.seen(compiled)
+			}
+		}
+	}()
+	return i
+}
+
+func (i *inspection) add(o Object) { i.in <- o }
+
+// wait ends the inspection.
+func (i *inspection) wait() {
+	close(i.in)
+	<-i.done
 }

@@ -19,27 +19,40 @@ type Result struct {
 	// Judged is what the tree's policies say, if somebody applied them: [Each] doesn't. An
 	// API server's verdict isn't to be merged with it.
 	Judged diag.List
+	// Validated is what an API server would say, if somebody asked: [Each] doesn't.
+	Validated diag.List
 	// Files are those of the tree that the cluster's package consists of, with the
 	// packages that it imports, in order. Files that are embedded aren't among them.
 	Files []string
 }
 
-// Each renders clusters as [Render] does, one after the other, and passes each result
-// on as soon as it is there; before tells that the next is begun. What clusters have in
-// common is read, parsed and compiled once, unless alone says that each is to be
-// loaded by itself.
-func Each(fsys fs.FS, clusters []string, alone bool, before func(), done func(Result)) {
-	s := &session{definitions: schemas.CUE(), fsys: fsys}
+// Progress is told how the rendering of clusters goes on.
+type Progress struct {
+	// Begun is told that the next cluster is begun.
+	Begun func()
+	// Object gets each object of it as soon as it is checked, in no order that could be
+	// relied on, while others are still evaluated. It may be nil.
+	Object func(Object)
+	// Done gets the result, of which the bundle holds the objects once more; if it holds
+	// none, what Object got doesn't count.
+	Done func(Result)
+}
+
+// Each renders clusters as [Render] does, one after the other. Nothing is told at the
+// same time as something else. What clusters have in common is read, parsed and compiled
+// once, unless alone says that each is to be loaded by itself.
+func Each(fsys fs.FS, clusters []string, alone bool, p Progress) {
+	s := &session{definitions: schemas.CUE(), fsys: fsys, seen: p.Object}
 	if len(clusters) > 1 && !alone {
 		s.prepare(clusters)
 	}
 	for _, c := range clusters {
-		before()
+		p.Begun()
 		s.files = nil
 		var r Result
 		r.Bundle, r.Findings = s.render(c)
 		r.Files = s.files
-		done(r)
+		p.Done(r)
 		if s.objects += len(r.Bundle.Objects); s.objects > maxShared {
 			s.forget()
 		}
@@ -61,6 +74,8 @@ type session struct {
 	checker *checker
 	// objects counts what was evaluated in ctx.
 	objects int
+	// seen, if it isn't nil, gets each object that is checked.
+	seen func(Object)
 }
 
 // prepared holds the packages of clusters that were loaded together.

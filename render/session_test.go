@@ -7,6 +7,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // TestEachIsRender evaluates clusters together and each by itself: what is said about
@@ -38,7 +39,9 @@ func TestEachIsRender(t *testing.T) {
 	}
 	for _, alone := range []bool{false, true} {
 		begun, done := 0, 0
-		Each(fsys, names, alone, func() { begun++ }, func(r Result) {
+		var seen []Object
+		object := func(o Object) { seen = append(seen, o) }
+		Each(fsys, names, alone, Progress{Begun: func() { begun++ }, Object: object, Done: func(r Result) {
 			name := names[done]
 			done++
 			if begun != done {
@@ -48,23 +51,20 @@ func TestEachIsRender(t *testing.T) {
 			if d := cmp.Diff(describe(findings), describe(r.Findings)); d != "" {
 				t.Errorf("%s, alone %t: findings (-by itself +with others):\n%s", name, alone, d)
 			}
-			a, err := want.MarshalJSON()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := r.Bundle.MarshalJSON()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(a), string(b)); d != "" {
+			alike := cmp.AllowUnexported(Object{}, place{})
+			if d := cmp.Diff(want, r.Bundle, alike); d != "" {
 				t.Errorf("%s, alone %t: bundle (-by itself +with others):\n%s", name, alone, d)
 			}
+			if d := cmp.Diff(want, NewBundle(name, seen), alike, cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("%s, alone %t: bundle (-at once +one by one):\n%s", name, alone, d)
+			}
+			seen = nil
 			if name == "z-good" {
 				if d := cmp.Diff([]string{"clusters/z-good/c.cue", "lib/lib.cue"}, r.Files); d != "" {
 					t.Errorf("files:\n%s", d)
 				}
 			}
-		})
+		}})
 		if done != len(names) {
 			t.Errorf("%d of %d clusters done", done, len(names))
 		}

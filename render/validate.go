@@ -31,6 +31,26 @@ func Validate(b Bundle, j *admission.Judge) diag.List {
 // ValidateChange is Validate for objects that may exist already: those that live
 // returns are judged as changes.
 func ValidateChange(b Bundle, j *admission.Judge, live Live) diag.List {
+	v := NewValidator(j, live)
+	for _, o := range b.Objects {
+		v.Add(o)
+	}
+	return v.Findings()
+}
+
+// Validator is [ValidateChange] for objects that come one by one: they are judged while
+// others are still on their way. Findings has to be called in the end.
+type Validator struct {
+	next  chan Object
+	group sync.WaitGroup
+
+	mu       sync.Mutex
+	findings diag.List
+}
+
+// NewValidator begins to validate. live may be nil.
+func NewValidator(j *admission.Judge, live Live) *Validator {
+	v := &Validator{next: make(chan Object, waiting)}
 	// The schemas are only needed to explain faults, and take a while to compile.
 	shapes := sync.OnceValue(func() *checker {
 		c, err := newChecker(schemas.CUE())
@@ -39,44 +59,48 @@ func ValidateChange(b Bundle, j *admission.Judge, live Live) diag.List {
 		}
 		return c
 	})
-	// Each object is judged by itself, into a slot of its own.
-	found := make([]diag.List, len(b.Objects))
-	var explaining sync.Mutex
-	var group sync.WaitGroup
-	next := make(chan int)
-	for range min(runtime.GOMAXPROCS(0), len(b.Objects)) {
-		group.Go(func() {
-			for i := range next {
-				o := b.Objects[i]
-				var old map[string]any
-				if live != nil {
-					old = live(o)
-				}
-				judged := o.judged()
-				verdict := j.Check(judged, old)
-				if len(verdict.Violations) == 0 && len(verdict.Pruned) == 0 {
-					continue
-				}
-				var before admission.Verdict
-				if o.mended != nil {
-					before = j.Check(o.Value, old)
-				}
-				// CUE's values aren't safe for concurrent use.
-				explaining.Lock()
-				found[i] = explain(o, verdict, before, shapes().shapes[o.GVK.String()])
-				explaining.Unlock()
+	for range runtime.GOMAXPROCS(0) {
+		v.group.Go(func() {
+			for o := range v.next {
+				v.judge(o, j, live, shapes)
 			}
 		})
 	}
-	for i, o := range b.Objects {
-		// Of an object that couldn't be read there is nothing to judge.
-		if known(o) && !o.broken[""] {
-			next <- i
-		}
+	return v
+}
+
+// Add has an object judged by and by.
+func (v *Validator) Add(o Object) {
+	// Of an object that couldn't be read there is nothing to judge.
+	if known(o) && !o.broken[""] {
+		v.next <- o
 	}
-	close(next)
-	group.Wait()
-	return slices.Concat(found...).Sorted()
+}
+
+// Findings waits for the verdict on all objects.
+func (v *Validator) Findings() diag.List {
+	close(v.next)
+	v.group.Wait()
+	return v.findings.Sorted()
+}
+
+func (v *Validator) judge(o Object, j *admission.Judge, live Live, shapes func() *checker) {
+	var old map[string]any
+	if live != nil {
+		old = live(o)
+	}
+	verdict := j.Check(o.judged(), old)
+	if len(verdict.Violations) == 0 && len(verdict.Pruned) == 0 {
+		return
+	}
+	var before admission.Verdict
+	if o.mended != nil {
+		before = j.Check(o.Value, old)
+	}
+	// CUE's values aren't safe for concurrent use.
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.findings = append(v.findings, explain(o, verdict, before, shapes().shapes[o.GVK.String()])...)
 }
 
 func known(o Object) bool {

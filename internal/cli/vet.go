@@ -102,9 +102,11 @@ func runVet(s Streams, o vetOptions) error {
 		if len(v.apply.Apply) > 0 {
 			v.findings = append(v.findings, policies.New(nil, v.apply).Check(bundle, findings)...)
 		}
-		if err := v.add(bundle, findings, localTree{}); err != nil {
-			return err
+		judge, err := v.judge()
+		if err != nil {
+			return &ExitError{Code: ExitFailed, Err: err}
 		}
+		v.add(bundle, findings, render.ValidateChange(bundle, judge, v.live), localTree{})
 	}
 	for _, part := range v.parts {
 		if err := v.vetPart(part); err != nil {
@@ -246,21 +248,15 @@ func (v *vetter) manifest(name string, text []byte) {
 	v.files = append(v.files, render.File{Name: name, Text: text})
 }
 
-// add judges what was rendered, and keeps what was found with the tree's paths.
-func (v *vetter) add(bundle render.Bundle, findings diag.List, tree localTree) error {
-	judge, err := v.judge()
-	if err != nil {
-		return &ExitError{Code: ExitFailed, Err: err}
-	}
+// add keeps what was found in a bundle, with the tree's paths.
+func (v *vetter) add(bundle render.Bundle, findings, validated diag.List, tree localTree) {
 	v.objects += len(bundle.Objects)
 	for _, f := range findings {
 		if f.Code == render.CodeUnknownKind {
 			v.objects--
 		}
 	}
-	all := render.Merge(findings, render.ValidateChange(bundle, judge, v.live))
-	v.findings = append(v.findings, tree.located(all)...)
-	return nil
+	v.findings = append(v.findings, tree.located(render.Merge(findings, validated))...)
 }
 
 // folder takes a tree of CUE, a part of one or, if it holds no CUE, the manifests in
@@ -350,21 +346,25 @@ func (v *vetter) vetPart(p *part) error {
 	// Compiling the CRDs goes on while the tree is evaluated.
 	go v.judge()
 	reader := &reading{tree: p.tree.fs, read: map[string]bool{}}
-	var failed error
 	bounds := v.bounds
 	bounds.Policies = func() policies.Options { return v.apply }
+	bounds.Validator = func() (*render.Validator, error) {
+		judge, err := v.judge()
+		if err != nil {
+			return nil, err
+		}
+		return render.NewValidator(judge, v.live), nil
+	}
 	err := isolate.Each(context.Background(), p.tree.fs, clusters, bounds, func(r render.Result) {
 		v.findings = append(v.findings, p.tree.located(r.Judged)...)
 		reader.note(r)
-		if err := v.add(r.Bundle, r.Findings, p.tree); err != nil && failed == nil {
-			failed = err
-		}
+		v.add(r.Bundle, r.Findings, r.Validated, p.tree)
 	})
 	if err != nil {
 		return &ExitError{Code: ExitFailed, Err: err}
 	}
 	v.findings = append(v.findings, p.tree.located(reader.unread(p))...)
-	return failed
+	return nil
 }
 
 // filesBelow lists the files below a folder whose names end in one of the

@@ -179,18 +179,6 @@ func unpack(in io.Reader) (header, *memFS, error) {
 	return h, tree, nil
 }
 
-// answer is a line of what the child returns: first that a cluster is begun, then what
-// there is to say about it. The bundle has the line after that for itself, since
-// encoding/json reads what is inside of something else once more for each level.
-type answer struct {
-	Begun    bool             `json:"begun,omitempty"`
-	Findings diag.List        `json:"findings,omitempty"`
-	Judged   diag.List        `json:"judged,omitempty"`
-	Files    []string         `json:"files,omitempty"`
-	Report   *policies.Report `json:"report,omitempty"`
-	bundle   render.Bundle
-}
-
 // memFS is the tree in the child's memory.
 type memFS struct {
 	nodes map[string]*node

@@ -2,7 +2,6 @@ package isolate
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -36,44 +35,37 @@ func serve(in io.Reader, out io.Writer) error {
 	// The kernel counts more than Go does: what was mapped and given back, and the
 	// program's own data, which together come to a quarter and more.
 	debug.SetMemoryLimit(h.Memory * 5 / 8)
+	collectRarely()
 	// A stack grows to 1 GiB by default before Go gives up on a recursion.
 	debug.SetMaxStack(64 << 20)
 	if err := restrict(h.Memory, h.CPU); err != nil {
 		return fmt.Errorf("set limits: %w", err)
 	}
-	w := bufio.NewWriter(out)
-	e := json.NewEncoder(w)
-	// The first error stands for all that follow from it.
-	write := func(a answer) {
-		if err == nil {
-			err = e.Encode(a)
-		}
-		if err == nil && !a.Begun {
-			var text []byte
-			if text, err = a.bundle.MarshalJSON(); err == nil {
-				_, err = w.Write(append(text, '\n'))
-			}
-		}
-		if err == nil {
-			err = w.Flush()
-		}
-	}
+	to := &sender{w: bufio.NewWriterSize(out, 32<<10)}
 	var judge *policies.Checker
 	if h.Policies != nil {
 		judge = policies.New(tree, *h.Policies)
+		judge.Prepare()
 	}
 	if h.Report {
-		write(answer{Report: judge.Report(h.Clusters)})
+		to.done(answer{Report: judge.Report(h.Clusters)})
 		h.Clusters = nil
 	}
-	render.Each(tree, h.Clusters, h.Alone,
-		func() { write(answer{Begun: true}) },
-		func(r render.Result) {
+	render.Each(tree, h.Clusters, h.Alone, render.Progress{
+		Begun: to.begun, Object: to.object,
+		Done: func(r render.Result) {
+			to.flush()
 			if judge != nil {
 				r.Judged = judge.Check(r.Bundle, r.Findings)
 			}
-			write(answer{bundle: r.Bundle, Findings: r.Findings, Judged: r.Judged, Files: r.Files})
-		})
+			a := answer{Cluster: r.Bundle.Cluster, Findings: r.Findings, Judged: r.Judged, Files: r.Files}
+			if len(r.Bundle.Objects) == to.objects {
+				a.Objects = to.objects
+			}
+			to.done(a)
+		},
+	})
+	err = to.err
 	if err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}

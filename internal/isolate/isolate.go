@@ -48,9 +48,9 @@ type Options struct {
 	// Time is how much processor time an evaluation may take, to the second, and five
 	// times as much on the clock, which on a machine with little else to do never comes to
 	// bear; where the system can't count it, how long it may take. The default is 4 s,
-	// and 40 ms more for each KiB of CUE up to a minute: a small tree that takes longer
+	// and 80 ms more for each KiB of CUE up to a minute: a small tree that takes longer
 	// is broken or hostile, a large one may just be large (1,000 NodePools are some
-	// 130 KiB and take 2 to 3 s).
+	// 110 KiB and take 2 s, and on a machine that others use as well three times that).
 	Time time.Duration
 	// Memory is how many bytes of data the child may have. The default is 512 MiB, and
 	// 2 KiB more for each byte of CUE up to 4 GiB (1,000 NodePools take some 250 MiB,
@@ -62,6 +62,9 @@ type Options struct {
 	// Policies returns how the policies of a tree are to be applied; nil leaves them out.
 	// It is called for each evaluation.
 	Policies func() policies.Options
+	// Validator returns who validates the objects of a cluster, while more of them are
+	// evaluated; nil leaves that out. It is called for each cluster.
+	Validator func() (*render.Validator, error)
 
 	// report gets the rules of the tree, which are asked for instead of its objects.
 	report func(*policies.Report)
@@ -69,7 +72,7 @@ type Options struct {
 
 const (
 	baseTime      = 4 * time.Second
-	timePerKiB    = 40 * time.Millisecond
+	timePerKiB    = 80 * time.Millisecond
 	maxTime       = time.Minute
 	baseMemory    = 512 << 20
 	memoryPerByte = 2 << 10
@@ -99,10 +102,11 @@ func (o Options) withDefaults(text int64) (Options, error) {
 // itself is to blame for is a finding.
 func Check(ctx context.Context, tree fs.FS, cluster string, j *admission.Judge, o Options) (render.Bundle, diag.List, error) {
 	var r render.Result
+	o.Validator = func() (*render.Validator, error) { return render.NewValidator(j, nil), nil }
 	if err := Each(ctx, tree, []string{cluster}, o, func(x render.Result) { r = x }); err != nil {
 		return render.Bundle{}, nil, err
 	}
-	return r.Bundle, append(render.Merge(r.Findings, render.Validate(r.Bundle, j)), r.Judged...).Sorted(), nil
+	return r.Bundle, append(render.Merge(r.Findings, r.Validated), r.Judged...).Sorted(), nil
 }
 
 // Render is render.Render in a child process, with errors as Check has.

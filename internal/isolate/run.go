@@ -1,10 +1,8 @@
 package isolate
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,7 +62,7 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 	answers := make(chan answer, 2*len(r.header.Clusters))
 	var unread error
 	go func() {
-		unread = read(stdout, answers)
+		unread = read(stdout, o.Validator, func(a answer) { answers <- a })
 		if unread != nil {
 			cancel()
 			stdout.CloseWithError(unread)
@@ -73,14 +71,14 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 	}()
 	answered := 0
 	for a := range answers {
-		switch end.begun = a.Begun; {
-		case a.Begun:
+		switch end.begun = a.begun; {
+		case a.begun:
 		case a.Report != nil:
 			answered = len(r.header.Clusters)
 			o.report(a.Report)
 		default:
 			answered++
-			done(render.Result{Bundle: a.bundle, Findings: a.Findings, Judged: a.Judged, Files: a.Files})
+			done(a.result())
 		}
 	}
 	err = <-ended
@@ -112,47 +110,6 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 		return end, fmt.Errorf("read the answer of %s: it ends after %d of %d clusters", o.Executable, answered, len(r.header.Clusters))
 	}
 	return end, nil
-}
-
-var errTooLong = errors.New("the answer is too long")
-
-// read decodes a child's answers.
-func read(in io.Reader, answers chan<- answer) error {
-	r := bufio.NewReaderSize(in, 1<<20)
-	for {
-		var a answer
-		err := readLine(r, func(text []byte) error { return json.Unmarshal(text, &a) })
-		if err == nil && !a.Begun {
-			err = readLine(r, a.bundle.UnmarshalJSON)
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			// What a killed child had begun to write says nothing.
-			return nil
-		case err != nil:
-			return err
-		}
-		answers <- a
-	}
-}
-
-// readLine passes a line to decode, which may not keep it.
-func readLine(r *bufio.Reader, decode func([]byte) error) error {
-	var line []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		switch {
-		case len(line)+len(part) > answerLimit:
-			return errTooLong
-		case err == nil && line == nil:
-			return decode(part)
-		case err == nil:
-			return decode(append(line, part...))
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return err
-		}
-		line = append(line, part...)
-	}
 }
 
 func tookTooLong(limit time.Duration) *diag.Finding {
