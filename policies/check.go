@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -383,7 +384,7 @@ func (s *Ruleset) Check(b render.Bundle, known diag.List) diag.List {
 			}
 		}
 	}
-	return append(findings, s.waiverFindings(b)...).Sorted()
+	return append(findings, s.waiverFindings(unevaluated)...).Sorted()
 }
 
 // finding words one hit of a rule, or tells that it is waived.
@@ -436,9 +437,15 @@ func (s *Ruleset) overridden(id string) (diag.Severity, bool) {
 }
 
 // waiverFindings tells of waivers that have ended or soon will, and of those that waive
-// nothing.
-func (s *Ruleset) waiverFindings(b render.Bundle) diag.List {
+// nothing. Nothing waives a rule for an object that isn't judged.
+func (s *Ruleset) waiverFindings(unevaluated map[string]bool) diag.List {
 	var out diag.List
+	unjudged := func(pattern string) bool {
+		return unevaluated[""] || slices.ContainsFunc(slices.Collect(maps.Keys(unevaluated)), func(object string) bool {
+			ok, err := path.Match(pattern, object)
+			return ok && err == nil
+		})
+	}
 	for _, w := range s.settings.waivers {
 		if w.broken || s.rules[w.rule] == nil || !w.inCluster(s.cluster) {
 			continue
@@ -452,7 +459,7 @@ func (s *Ruleset) waiverFindings(b render.Bundle) diag.List {
 		case w.used && s.options.At.Add(soon).After(w.expires.AddDate(0, 0, 1)):
 			f.Message = fmt.Sprintf("the waiver of %s for %s ends on %s", w.rule, w.object, last)
 			f.Help = "keep the rule by then, or have it renewed by " + w.author
-		case !w.used && (s.cluster == "" || w.cluster == s.cluster):
+		case !w.used && !unjudged(w.object) && (s.cluster == "" || w.cluster == s.cluster):
 			f.Message = fmt.Sprintf("the waiver of %s for %s waives nothing", w.rule, w.object)
 			f.Help = "remove it"
 		default:

@@ -45,16 +45,27 @@ func (t *tree) cueFindings(err error, code, help string) diag.List {
 			}
 			f.Related = append(f.Related, diag.Related{Pos: p, Message: "also involved"})
 		}
+		if name, ok := strings.CutPrefix(f.Message, undefinedField); ok {
+			for _, p := range own {
+				if s := t.meantField(p, name); s != "" {
+					f.Help = didYouMean(s)
+				}
+			}
+		}
 		findings = append(findings, f)
 	}
 	return findings
 }
 
+const suggests = "did you mean "
+
+func didYouMean(s string) string { return suggests + s + "?" }
+
 // defaultHelp is for errors of CUE's that say all there is to say but what to do.
 func defaultHelp(code string) string {
 	switch code {
 	case CodeSyntax:
-		return "correct the CUE; nothing of this package was evaluated"
+		return "correct the CUE; nothing of this file was read"
 	case CodeConflict:
 		return "correct the expression, or make the values agree"
 	}
@@ -126,6 +137,9 @@ func (t *tree) loadFindings(err error) diag.List {
 			f.Help = "remove the import"
 		case isUnresolved(f.Message):
 			f.Help = "declare the field in this package, or import the package that has it"
+			if s := t.meantName(f.Pos, unresolvedName(f.Message)); s != "" {
+				f.Help = didYouMean(s)
+			}
 		}
 	}
 	return findings

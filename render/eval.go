@@ -199,7 +199,7 @@ func (e *evaluator) leafFindings(v cue.Value, err error, path string) diag.List 
 	case f.Message == notAllowedByCUE:
 		f.Related = nil
 		f.Message, f.Help = notAllowed(path)
-	default:
+	case !strings.HasPrefix(f.Help, suggests):
 		f.Help = "correct the expression"
 	}
 	return diag.List{f}

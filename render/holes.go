@@ -20,19 +20,24 @@ type holes struct {
 	names, imports map[diag.Position]bool
 	// named says that a name was cut, other than those of imports.
 	named bool
+	// files are those that are left out, text what they hold.
+	files map[string]bool
+	text  []string
 }
 
-// maxPasses bounds how often a package is loaded with holes. Two are enough for
-// mistakes of the author's: one for imports, one for names.
-const maxPasses = 4
+// maxPasses bounds how often a package is loaded with holes. Three are enough for most
+// mistakes of the author's: one each for imports, syntax and names.
+const maxPasses = 6
 
 // cut makes holes of what findings are about. It returns which of the findings are
 // to be told, and false if the package can't be evaluated whatever is cut.
-func (h *holes) cut(findings diag.List) (told diag.List, ok bool) {
+func (t *tree) cut(findings diag.List) (told diag.List, ok bool) {
+	h := &t.holes
 	if h.names == nil {
 		h.names, h.imports = map[diag.Position]bool{}, map[diag.Position]bool{}
 	}
-	before, named := len(h.names)+len(h.imports), h.named
+	count := func() int { return len(h.names) + len(h.imports) + len(h.files) }
+	before, named := count(), h.named
 	for _, f := range findings {
 		switch {
 		case f.Severity != diag.Error:
@@ -48,16 +53,24 @@ func (h *holes) cut(findings diag.List) (told diag.List, ok bool) {
 			}
 		case isUnresolved(f.Message):
 			h.names[f.Pos], h.named = true, true
-		default:
+			if h.mayDeclare(unresolvedName(f.Message)) {
+				continue
+			}
+		case f.Code != CodeSyntax || !h.files[f.Pos.File] && !t.leaveOut(f.Pos.File):
 			return findings, false
 		}
 		told = append(told, f)
 	}
-	return told, len(h.names)+len(h.imports) > before
+	return told, count() > before
 }
 
 // unusedImport is how CUE begins to say that nothing refers to an import.
 const unusedImport = "imported and not used"
+
+// unresolvedName is the name that a message says isn't found.
+func unresolvedName(message string) string {
+	return strings.Trim(strings.TrimSuffix(strings.TrimPrefix(message, "reference "), " not found"), `"`)
+}
 
 func isUnresolved(message string) bool {
 	return strings.HasPrefix(message, "reference ") && strings.HasSuffix(message, "not found")

@@ -35,6 +35,9 @@ func (t *tree) importFindings(dir, name string) diag.List {
 		seen[p] = true
 		for _, f := range t.importsOf(p.dir, p.name) {
 			t.files = append(t.files, f.Filename)
+			if t.holes.files[f.Filename] {
+				continue
+			}
 			if fault, ok := t.notText[f.Filename]; ok {
 				findings = append(findings, fault)
 				continue
@@ -117,7 +120,11 @@ func (t *tree) resolve(p ast.ImportPath) (local, problem, help string) {
 	case within(p.Path, t.module):
 		local = path.Join(".", strings.TrimPrefix(strings.TrimPrefix(p.Path, t.module), "/"))
 		if !t.hasPackage(local) {
-			return "", fmt.Sprintf("the tree has no CUE in the folder %s", local), "correct the path, or add the package"
+			help = "correct the path, or add the package"
+			if s := nearest(local, t.folders()); s != "" {
+				help = fmt.Sprintf("did you mean %s?", path.Join(t.module, s))
+			}
+			return "", fmt.Sprintf("the tree has no CUE in the folder %s", local), help
 		}
 		return local, "", ""
 	}
@@ -139,6 +146,25 @@ func (t *tree) resolve(p ast.ImportPath) (local, problem, help string) {
 	}
 	return "", fmt.Sprintf("package %s is neither in the tree nor vendored", p.Path),
 		"vendor it under cue.mod/pkg: registries are never asked, so that a commit means the same everywhere"
+}
+
+// folders lists the folders of the tree that hold CUE.
+func (t *tree) folders() []string {
+	var out []string
+	// What can't be read isn't what was meant.
+	_ = fs.WalkDir(t.base, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || name == "cue.mod"):
+			return fs.SkipDir
+		case isCUE(d):
+			out = append(out, path.Dir(name))
+		}
+		return nil
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // builtins lists CUE's own packages, sorted, other than those below tool.

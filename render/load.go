@@ -129,6 +129,9 @@ func (t *tree) instances(packages ...string) []*build.Instance {
 		Registry: mountRegistry{t},
 		Env:      []string{},
 		ParseFile: func(name string, src any, cfg parser.Config) (*ast.File, error) {
+			if t.holes.files[t.origin(name)] {
+				return empty(name, src), nil
+			}
 			f, err := parser.ParseFile(name, src, cfg)
 			if f != nil && strings.HasPrefix(name, "/"+mountRoot+"/"+SchemaModule+"/") {
 				openSchemas(f)
@@ -160,7 +163,7 @@ func (t *tree) loadNamed(ctx *cue.Context, dir, name string) (cue.Value, *build.
 		if inst != nil {
 			return v, inst, told
 		}
-		more, ok := t.holes.cut(findings)
+		more, ok := t.cut(findings)
 		told = append(told, more...)
 		if !ok {
 			break
@@ -177,7 +180,7 @@ func (t *tree) attempt(ctx *cue.Context, dir, name string) (cue.Value, *build.In
 	}
 	if findings := t.importFindings(dir, name); len(findings) > 0 {
 		// What the loader says about other things than imports holds beside them.
-		for _, f := range t.loadFindings(inst.Err) {
+		for _, f := range t.faultsOf(dir, inst.Err) {
 			if _, notText := t.notText[f.Pos.File]; f.Code != CodeImport && !notText {
 				findings = append(findings, f)
 			}
@@ -185,7 +188,7 @@ func (t *tree) attempt(ctx *cue.Context, dir, name string) (cue.Value, *build.In
 		return cue.Value{}, nil, findings
 	}
 	if inst.Err != nil {
-		return cue.Value{}, nil, t.loadFindings(inst.Err)
+		return cue.Value{}, nil, t.faultsOf(dir, inst.Err)
 	}
 	v := ctx.BuildInstance(inst)
 	if len(t.refused) > 0 {
@@ -195,6 +198,18 @@ func (t *tree) attempt(ctx *cue.Context, dir, name string) (cue.Value, *build.In
 		return cue.Value{}, nil, t.loadFindings(inst.Err)
 	}
 	return v, inst, nil
+}
+
+// faultsOf is what keeps a package from being loaded.
+func (t *tree) faultsOf(dir string, err error) diag.List {
+	said := t.loadFindings(err)
+	syntax := t.syntaxFindings(dir, said)
+	if len(syntax) == 0 {
+		return said
+	}
+	return append(syntax, slices.DeleteFunc(said, func(f diag.Finding) bool {
+		return slices.ContainsFunc(syntax, func(s diag.Finding) bool { return s.Pos.File == f.Pos.File })
+	})...)
 }
 
 // packageName finds the one package whose files stand in dir.
@@ -264,7 +279,9 @@ func (t *tree) clauses(dir string) (first map[string]string, unnamed string, not
 		}
 		f, err := parser.ParseFile(file, text, parser.PackageClauseOnly)
 		if err != nil {
-			return nil, "", nil, t.cueFindings(err, CodeSyntax, "")
+			// If there is another file, the package is known all the same.
+			notText = append(notText, t.syntaxOf(file)...)
+			continue
 		}
 		name := f.PackageName()
 		if name == "" {

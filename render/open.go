@@ -21,19 +21,30 @@ import (
 // field that the schema refuses doesn't hide another: CUE's evaluator stops
 // reporting a struct's fields at its first conflict.
 func openSchemas(f *ast.File) {
-	f.Decls = dropUnusedImports(openDecls(f.Decls))
+	o := opener{}
+	ast.Walk(f, func(n ast.Node) bool {
+		if alias, ok := n.(*ast.Alias); ok {
+			o[alias.Ident.Name] = true
+		}
+		return true
+	}, nil)
+	f.Decls = dropUnusedImports(o.decls(f.Decls))
 }
 
-// openDecls opens the declarations of a struct or file. It changes fields in
+// opener opens a file. It holds the names that the file gives to labels, as in
+// [Name=string]: they stand for what the author wrote.
+type opener map[string]bool
+
+// decls opens the declarations of a struct or file. It changes fields in
 // place, because identifiers elsewhere in the file point to them.
-func openDecls(in []ast.Decl) []ast.Decl {
+func (o opener) decls(in []ast.Decl) []ast.Decl {
 	var out []ast.Decl
 	for _, d := range in {
 		switch d := d.(type) {
 		case *ast.Package, *ast.ImportDecl, *ast.CommentGroup, *ast.Attribute:
 			out = append(out, d)
 		case *ast.Field:
-			d.Value = openExpr(d.Value)
+			d.Value = o.expr(d.Value)
 			_, pattern := d.Label.(*ast.ListLit)
 			if pattern || d.Constraint != token.ILLEGAL {
 				if isTop(d.Value) {
@@ -45,7 +56,7 @@ func openDecls(in []ast.Decl) []ast.Decl {
 			}
 			out = append(out, d)
 		case *ast.EmbedDecl:
-			if d.Expr = openExpr(d.Expr); !isTop(d.Expr) {
+			if d.Expr = o.expr(d.Expr); !isTop(d.Expr) {
 				out = append(out, d)
 			}
 		}
@@ -53,17 +64,17 @@ func openDecls(in []ast.Decl) []ast.Decl {
 	return out
 }
 
-func openExpr(e ast.Expr) ast.Expr {
+func (o opener) expr(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.StructLit:
-		e.Elts = append(openDecls(e.Elts), &ast.Ellipsis{})
+		e.Elts = append(o.decls(e.Elts), &ast.Ellipsis{})
 		return e
 	case *ast.BasicLit:
 		return e
 	case *ast.ParenExpr:
-		return openExpr(e.X)
+		return o.expr(e.X)
 	case *ast.Ident:
-		if isDefinition(e.Name) {
+		if isDefinition(e.Name) || o[e.Name] {
 			return e
 		}
 	case *ast.SelectorExpr:
@@ -76,19 +87,19 @@ func openExpr(e ast.Expr) ast.Expr {
 				if rest.Type == nil {
 					return ast.NewIdent("_")
 				}
-				if rest.Type = openExpr(rest.Type); isTop(rest.Type) {
+				if rest.Type = o.expr(rest.Type); isTop(rest.Type) {
 					return ast.NewIdent("_")
 				}
 				continue
 			}
-			e.Elts[i] = openExpr(elt)
+			e.Elts[i] = o.expr(elt)
 		}
 		return e
 	case *ast.BinaryExpr:
 		if e.Op != token.AND {
 			break
 		}
-		e.X, e.Y = openExpr(e.X), openExpr(e.Y)
+		e.X, e.Y = o.expr(e.X), o.expr(e.Y)
 		switch {
 		case isTop(e.X):
 			return e.Y
@@ -187,9 +198,14 @@ func importName(spec *ast.ImportSpec) string {
 	if spec.Name != nil {
 		return spec.Name.Name
 	}
+	return importPath(spec).Qualifier
+}
+
+// importPath is what an import names, or nothing if that isn't a string.
+func importPath(spec *ast.ImportSpec) ast.ImportPath {
 	p, err := strconv.Unquote(spec.Path.Value)
 	if err != nil {
-		return ""
+		return ast.ImportPath{}
 	}
-	return ast.ParseImportPath(p).Qualifier
+	return ast.ParseImportPath(p)
 }

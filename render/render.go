@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"cuelang.org/go/cue"
+
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/admission"
@@ -53,23 +55,30 @@ func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 		return Bundle{Cluster: cluster}, findings
 	}
 	var i *inspection
-	from := fromPackage
+	var told diag.List
+	from, part := fromPackage, false
 	findings = func() diag.List {
 		i = s.inspect()
 		defer i.wait()
-		e, v, findings := s.load(dir)
-		if e == nil {
-			return findings
+		var e *evaluator
+		var v cue.Value
+		if e, v, told = s.load(dir); e == nil {
+			return nil
 		}
-		if findings.HasErrors() {
-			from = fromParts
+		if told.HasErrors() {
+			from, part = fromParts, e.tree.isPart()
 		}
-		return append(findings, e.objects(v, i.add)...)
+		return e.objects(v, i.add)
 	}()
 	if i.panicked != nil {
 		panic(i.panicked)
 	}
 	findings = append(findings, i.findings...)
+	if part {
+		findings = append(findings, references(NewBundle(name, i.objects).Objects, from)...)
+		return Bundle{Cluster: name}, certain(told, findings).Sorted()
+	}
+	findings = append(told, findings...)
 	if i.err != nil {
 		return Bundle{Cluster: name}, append(findings, brokenSchemas(i.err))
 	}

@@ -19,8 +19,27 @@ import (
 type reading struct {
 	tree fs.FS
 	read map[string]bool
+	// embeds holds the folders with files that embed others, settings the files of the
+	// package that says what the tree is.
+	embeds, settings map[string]bool
 	// unknown says that what a cluster reads could not be found out.
 	unknown bool
+}
+
+func newReading(tree fs.FS) *reading {
+	return &reading{tree: tree, read: map[string]bool{}, embeds: map[string]bool{}, settings: map[string]bool{}}
+}
+
+// seen notes what a file is, as it is read for the evaluation.
+func (r *reading) seen(name string, text []byte) {
+	dir := path.Dir(name)
+	if bytes.Contains(text, []byte("@embed")) {
+		r.embeds[dir] = true
+	}
+	if dir == "." {
+		f, err := parser.ParseFile(name, text, parser.PackageClauseOnly)
+		r.settings[name] = err == nil && f.PackageName() == render.SettingsPackage
+	}
 }
 
 func (r *reading) note(result render.Result) {
@@ -47,7 +66,7 @@ func (r *reading) unread(p *part) diag.List {
 	}
 	var out diag.List
 	for _, file := range p.files {
-		if isPackageFile(file) && !r.read[file] && !r.isSettings(file) && !strings.HasPrefix(file, "policies/") {
+		if isPackageFile(file) && !r.read[file] && !r.settings[file] && !strings.HasPrefix(file, "policies/") {
 			out = append(out, unread(file, notImported, "import its package, or add it to a cluster's"))
 		}
 	}
@@ -104,7 +123,6 @@ func (r *reading) folder(dir string) (out diag.List, submodule bool) {
 		return nil, false
 	}
 	var cue, data []string
-	embeds := false
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
 		switch {
@@ -113,12 +131,9 @@ func (r *reading) folder(dir string) (out diag.List, submodule bool) {
 		case e.Type()&fs.ModeSymlink != 0 && (isPackageFile(name) || isData(name) && (dir == "." || clusterOf(name) != "")):
 			out = append(out, unread(name, "is a symbolic link, which is never followed", "replace the link with the file that it leads to"))
 		case isPackageFile(name) && !e.IsDir() && !r.read[name]:
-			if !r.isSettings(name) {
+			if !r.settings[name] {
 				cue = append(cue, name)
 			}
-		case isPackageFile(name) && !e.IsDir():
-			text, err := plainText(r.tree, name)
-			embeds = embeds || err == nil && bytes.Contains(text, []byte("@embed"))
 		case isData(name):
 			data = append(data, name)
 		}
@@ -137,7 +152,7 @@ func (r *reading) folder(dir string) (out diag.List, submodule bool) {
 		out = append(out, unread(cue[0], what, "import its package, add it to a cluster's, or begin its name with _"))
 	}
 	for _, name := range data {
-		if !embeds && (clusterOf(name) != "" || r.holdsObjects(dir, name)) {
+		if !r.embeds[dir] && (clusterOf(name) != "" || r.holdsObjects(dir, name)) {
 			out = append(out, unread(name, "a tree of CUE has no manifests", "declare the object in CUE, or embed the file"))
 		}
 	}
@@ -164,19 +179,6 @@ func plainText(tree fs.FS, name string) ([]byte, error) {
 // isData reports whether a file's name is one of those that manifests have.
 func isData(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) && !strings.HasPrefix(path.Base(name), ".")
-}
-
-// isSettings reports whether a file belongs to the package that says what the tree is.
-func (r *reading) isSettings(name string) bool {
-	if path.Dir(name) != "." {
-		return false
-	}
-	text, err := plainText(r.tree, name)
-	if err != nil {
-		return false
-	}
-	f, err := parser.ParseFile(name, text, parser.PackageClauseOnly)
-	return err == nil && f.PackageName() == render.SettingsPackage
 }
 
 // holdsObjects reports whether a file beside the package of a single cluster looks as if

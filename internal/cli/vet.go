@@ -345,8 +345,9 @@ func (v *vetter) vetPart(p *part) error {
 	}
 	// Compiling the CRDs goes on while the tree is evaluated.
 	go v.judge()
-	reader := &reading{tree: p.tree.fs, read: map[string]bool{}}
+	reader := newReading(p.tree.fs)
 	bounds := v.bounds
+	bounds.Read = reader.seen
 	bounds.Policies = func() policies.Options { return v.apply }
 	bounds.Validator = func() (*render.Validator, error) {
 		judge, err := v.judge()

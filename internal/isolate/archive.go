@@ -57,7 +57,8 @@ type request struct {
 
 // pack reads what an evaluation may need of a tree: its CUE, and if any of it
 // embeds files, those that can be embedded. It returns how many bytes of CUE there are.
-func pack(tree fs.FS, clusters []string) (*request, int64, diag.List, error) {
+// read, if it isn't nil, gets each file of CUE.
+func pack(tree fs.FS, clusters []string, read func(name string, text []byte)) (*request, int64, diag.List, error) {
 	r := &request{}
 	var text int64
 	var data []entry
@@ -83,6 +84,9 @@ func pack(tree fs.FS, clusters []string) (*request, int64, diag.List, error) {
 			content, err := r.add(tree, e)
 			if err != nil {
 				return err
+			}
+			if read != nil {
+				read(name, content)
 			}
 			embeds = embeds || bytes.Contains(content, []byte("@embed"))
 		// A link in place of the folder of rules isn't followed, but must be seen.

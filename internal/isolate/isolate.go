@@ -62,6 +62,9 @@ type Options struct {
 	// Policies returns how the policies of a tree are to be applied; nil leaves them out.
 	// It is called for each evaluation.
 	Policies func() policies.Options
+	// Read, if it isn't nil, gets the name and text of each file of CUE that is sent to
+	// the child.
+	Read func(name string, text []byte)
 	// Validator returns who validates the objects of a cluster, while more of them are
 	// evaluated; nil leaves that out. It is called for each cluster.
 	Validator func() (*render.Validator, error)
@@ -129,7 +132,7 @@ func Each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 
 // each is Each that also tells the processor time of all children.
 func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done func(render.Result)) (used time.Duration, err error) {
-	request, text, findings, err := pack(tree, clusters)
+	request, text, findings, err := pack(tree, clusters, o.Read)
 	if err == nil {
 		o, err = o.withDefaults(text)
 	}
