@@ -9,12 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/render/convert"
@@ -55,7 +49,7 @@ it concerns. What v1 can't express is an error, and nothing is printed then, unl
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.cluster, "cluster", false, "read the objects of the cluster that the kubeconfig names, NodePools and EC2NodeClasses in v1 alone")
+	f.BoolVar(&o.cluster, "cluster", false, "read the objects of the cluster that the kubeconfig names, in the newest version that it serves of each kind")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` for --cluster [KUBECONFIG]")
 	f.BoolVar(&o.convert.AllowLossy, "allow-lossy", false, "leave out what v1 can't express, with a warning")
 	f.StringVar(&o.convert.Role, "role", "", "the IAM role of nodes, for classes that name none")
@@ -123,46 +117,6 @@ func fileSources(s Streams, files []string) ([]convert.Source, error) {
 			return nil, usagef("there is nothing in %s to import", cmp.Or(strings.TrimPrefix(file, "-"), "standard input"))
 		}
 		out = append(out, convert.Source{Name: cmp.Or(strings.TrimPrefix(slashed(file), "-"), "stdin"), Text: text})
-	}
-	return out, nil
-}
-
-// liveSources reads the objects of a cluster, one source for each.
-func liveSources(ctx context.Context, kubeconfig string) ([]convert.Source, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return nil, usagef("read the kubeconfig: %w; name one with --kubeconfig", err)
-	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, &ExitError{Code: ExitFailed, Err: err}
-	}
-	var out []convert.Source
-	for _, r := range []schema.GroupVersionResource{
-		{Group: "karpenter.k8s.aws", Version: "v1", Resource: "ec2nodeclasses"},
-		{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"},
-		{Group: "karpenter.sh", Version: "v1alpha1", Resource: "nodeoverlays"},
-		{Group: "autoscaling.x-k8s.io", Version: "v1beta1", Resource: "capacitybuffers"},
-	} {
-		all, err := client.Resource(r).List(ctx, metav1.ListOptions{})
-		if apierrors.IsNotFound(err) {
-			continue // The cluster doesn't have the kind.
-		}
-		if err != nil {
-			return nil, &ExitError{Code: ExitFailed, Err: fmt.Errorf("list %s: %w", r.Resource, err)}
-		}
-		for _, item := range all.Items {
-			text, err := yaml.Marshal(item.Object)
-			if err != nil {
-				return nil, &ExitError{Code: ExitFailed, Err: err}
-			}
-			out = append(out, convert.Source{Name: r.Resource + "/" + item.GetName(), Text: text})
-		}
-	}
-	if len(out) == 0 {
-		return nil, usagef("the cluster has no NodePools and no EC2NodeClasses in v1, which is all that --cluster reads; give objects of older versions as FILE, from 'kubectl get -o yaml'")
 	}
 	return out, nil
 }

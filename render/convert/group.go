@@ -155,13 +155,34 @@ func (c *converter) nodeGroup(v map[string]any) {
 	if x, ok := g.take("scalingConfig"); ok {
 		if sizes, ok := x.(map[string]any); ok {
 			g.sizes("minSize", "maxSize", "desiredSize", sizes, g.at("scalingConfig"))
+			g.rest(sizes, g.at("scalingConfig"))
 		}
 	}
 	if x, ok := g.take("updateConfig"); ok {
 		g.update(x)
 	}
-	g.state("status", "health", "createdAt", "modifiedAt", "nodegroupArn", "clusterName", "resources", "version", "nodeRepairConfig")
+	g.state("status", "health", "createdAt", "modifiedAt", "nodegroupArn", "clusterName", "resources", "version")
+	g.unless("nodeRepairConfig", "enabled", false)
 	g.finish()
+}
+
+// rest reports what nobody has read of a struct.
+func (g *group) rest(from map[string]any, path []any) {
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		if x := from[name]; x != nil && x != "" {
+			g.lossy(at(path, name), name+" has no counterpart in a NodePool or EC2NodeClass", "see whether it is needed")
+		}
+	}
+}
+
+// unless passes over a struct one field of which says that it has no effect. What it says
+// otherwise can't be carried over.
+func (g *group) unless(name, field string, off any) {
+	x, _ := g.from[name].(map[string]any)
+	if v, ok := x[field]; ok && v == off {
+		delete(g.from, name)
+		g.note(diag.Info, CodeSkipped, g.at(name), fmt.Sprintf("%s is as it is without it: %s is %v, so it is skipped", name, field, off), "")
+	}
 }
 
 // rootDevice is the device of the volume that nodes' data is on, for an image family.
@@ -281,6 +302,10 @@ func (g *group) update(x any) {
 	if s, ok := update["updateStrategy"]; ok && s != "DEFAULT" {
 		g.lossy(g.at("updateConfig", "updateStrategy"), fmt.Sprintf("the update strategy %v has no counterpart", s), "nodes are replaced before they go")
 	}
+	for _, name := range []string{"maxUnavailable", "maxUnavailablePercentage", "updateStrategy"} {
+		delete(update, name)
+	}
+	g.rest(update, g.at("updateConfig"))
 }
 
 // scalingGroups converts what 'aws autoscaling describe-auto-scaling-groups' prints, for
@@ -339,6 +364,9 @@ func (g *group) scalingGroup() {
 		}
 	}
 	g.sizes("MinSize", "MaxSize", "DesiredCapacity", g.from, g.path)
+	g.unless("AvailabilityZoneDistribution", "CapacityDistributionStrategy", "balanced-best-effort")
+	g.unless("AvailabilityZoneImpairmentPolicy", "ZonalShiftEnabled", false)
+	g.unless("CapacityReservationSpecification", "CapacityReservationPreference", "default")
 	g.state("AutoScalingGroupARN", "CreatedTime", "DefaultCooldown", "HealthCheckGracePeriod", "HealthCheckType", "Instances", "ServiceLinkedRoleARN", "Status",
 		"TerminationPolicies", "SuspendedProcesses", "EnabledMetrics", "NewInstancesProtectedFromScaleIn", "TrafficSources", "CapacityRebalance", "PredictedCapacity", "WarmPoolSize")
 }
@@ -380,11 +408,20 @@ func (g *group) mixed(policy map[string]any) []any {
 	if lt["LaunchTemplateSpecification"] != nil {
 		g.template(at(path, "LaunchTemplate", "LaunchTemplateSpecification"))
 	}
+	rest := maps.Clone(lt)
+	delete(rest, "Overrides")
+	delete(rest, "LaunchTemplateSpecification")
+	g.rest(rest, at(path, "LaunchTemplate"))
+	rest = maps.Clone(policy)
+	delete(rest, "LaunchTemplate")
+	delete(rest, "InstancesDistribution")
+	g.rest(rest, path)
 	d, _ := policy["InstancesDistribution"].(map[string]any)
 	here := at(path, "InstancesDistribution")
 	if price := d["SpotMaxPrice"]; price != nil && price != "" {
 		g.lossy(at(here, "SpotMaxPrice"), fmt.Sprintf("a pool has no highest price, and this group's is %v", price), "choose instance types that cost no more")
 	}
+	g.strategies(d, here)
 	base, _ := d["OnDemandBaseCapacity"].(int64)
 	above, given := d["OnDemandPercentageAboveBaseCapacity"].(int64)
 	if !given {
@@ -398,6 +435,34 @@ func (g *group) mixed(policy map[string]any) []any {
 	}
 	g.lossy(here, fmt.Sprintf("a share of on-demand (%d nodes and %d%% of the rest) can't be kept: a pool takes spot while it is cheaper", base, above), "use a pool for each, told apart by a label, and spread pods over them")
 	return []any{"spot", "on-demand"}
+}
+
+// strategies reads by which of the types capacity is bought. A pool buys on demand what is
+// cheapest, and of spot what is cheap and unlikely to be taken away.
+func (g *group) strategies(d map[string]any, path []any) {
+	rest := maps.Clone(d)
+	for _, name := range []string{"SpotMaxPrice", "OnDemandBaseCapacity", "OnDemandPercentageAboveBaseCapacity"} {
+		delete(rest, name)
+	}
+	own := map[string]string{"OnDemandAllocationStrategy": "lowest-price", "SpotAllocationStrategy": "price-capacity-optimized"}
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		x, ok := rest[name]
+		delete(rest, name)
+		switch {
+		case !ok || x == nil:
+		case x == "prioritized" || x == "capacity-optimized-prioritized":
+			g.lossy(at(path, name), fmt.Sprintf("types have no order in a pool, and %s is %v", name, x), "use a pool for each type that is preferred, with a higher weight")
+		case x == own[name]:
+			g.note(diag.Info, CodeSkipped, at(path, name), fmt.Sprintf("%s is %v, as it is for every pool, so it is skipped", name, x), "")
+		default:
+			g.note(diag.Warning, CodeDefault, at(path, name), fmt.Sprintf("%s is %v, and for every pool it is %s", name, x, own[name]), "")
+		}
+	}
+	if x, ok := rest["SpotInstancePools"]; ok {
+		delete(rest, "SpotInstancePools")
+		g.note(diag.Info, CodeSkipped, at(path, "SpotInstancePools"), fmt.Sprintf("SpotInstancePools is %v, which says how lowest-price is applied, so it is skipped", x), "")
+	}
+	g.rest(rest, path)
 }
 
 // autoscalerTags reads the tags by which the Cluster Autoscaler knows what nodes of an

@@ -96,6 +96,30 @@ func TestNothingIsDropped(t *testing.T) {
 			},
 			at: []string{"spec", "template", "spec", "nodeClassRef", "name"}, want: "a",
 		},
+		"how types are chosen": {
+			why: "an order, and what isn't known, are refused; what has no effect is not", in: `{"AutoScalingGroups": [{"AutoScalingGroupName": "a",
+				"AvailabilityZoneDistribution": {"CapacityDistributionStrategy": "balanced-best-effort"},
+				"AvailabilityZoneImpairmentPolicy": {"ZonalShiftEnabled": true, "ImpairedZoneHealthCheckBehavior": "IgnoreUnhealthy"},
+				"CapacityReservationSpecification": {"CapacityReservationPreference": "default"},
+				"MixedInstancesPolicy": {
+				"Unheard": 1,
+				"InstancesDistribution": {"OnDemandAllocationStrategy": "prioritized", "SpotAllocationStrategy": "lowest-price", "SpotInstancePools": 2, "Unheard": "of"},
+				"LaunchTemplate": {"Unheard": {}, "Overrides": [{"InstanceType": "m6i.large"}]}}}]}`,
+			lossy: []string{
+				"AutoScalingGroups[0].AvailabilityZoneImpairmentPolicy",
+				"AutoScalingGroups[0].MixedInstancesPolicy.Unheard",
+				"AutoScalingGroups[0].MixedInstancesPolicy.InstancesDistribution.OnDemandAllocationStrategy",
+				"AutoScalingGroups[0].MixedInstancesPolicy.InstancesDistribution.Unheard",
+				"AutoScalingGroups[0].MixedInstancesPolicy.LaunchTemplate.Unheard",
+			},
+			at: []string{"spec", "template", "spec", "nodeClassRef", "name"}, want: "a",
+		},
+		"parts of a node group": {
+			why: "what is inside of what is read counts too", in: `{"nodegroupName": "a", "nodeRepairConfig": {"enabled": true},
+				"scalingConfig": {"maxSize": 3, "unheard": 1}, "updateConfig": {"maxUnavailable": 1, "unheard": "of"}}`,
+			lossy: []string{"nodeRepairConfig", "scalingConfig.unheard", "updateConfig.unheard"},
+			at:    []string{"spec", "limits"}, want: m{"nodes": int64(3)},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			refusals := func(o Options) (*Result, []string) {
