@@ -29,8 +29,8 @@ func (s *Ruleset) Test() (int, diag.List) {
 		if r.Own != own || r.broken {
 			continue
 		}
-		cases, err := r.value.LookupPath(cue.ParsePath("cases")).Fields()
-		if err != nil {
+		cases, err := r.cases.Fields()
+		if !r.cases.Exists() || err != nil {
 			findings = append(findings, diag.Finding{
 				Severity: diag.Warning, Code: CodeCase, Message: fmt.Sprintf("the rule %s has no cases", r.ID), Pos: r.Pos,
 				Help: `add some, as in cases: "NAME": {object: {...}, want: ["spec.limits"]}`,
@@ -41,7 +41,8 @@ func (s *Ruleset) Test() (int, diag.List) {
 			n++
 			if message := s.try(r, cases.Value()); message != "" {
 				findings = append(findings, diag.Finding{
-					Code: CodeCase, Message: fmt.Sprintf("%s: %s: %s", r.ID, cases.Selector().Unquoted(), message), Pos: r.Pos,
+					Code: CodeCase, Message: fmt.Sprintf("%s: %s: %s", r.ID, cases.Selector().Unquoted(), message),
+					Pos:  r.places[cases.Selector().Unquoted()],
 					Path: cases.Value().Path().String(), Help: "correct the rule, or what the case wants",
 				})
 			}

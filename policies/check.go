@@ -37,7 +37,9 @@ type Checker struct {
 	options Options
 	// once reads what follows: the rules of the library, those of the tree, and what is
 	// wrong with them.
-	once         sync.Once
+	once sync.Once
+	// judging says that nobody wants to know about the library's cases and examples.
+	judging      bool
 	library, own []*Rule
 	findings     diag.List
 }
@@ -65,9 +67,10 @@ type Ruleset struct {
 	findings diag.List
 }
 
-// Prepare begins to read the rules, if it looks as if they were needed. That goes on while
-// the caller finds out what to apply them to.
+// Prepare begins to read the rules, to judge by them and no more, if it looks as if they
+// were needed. That goes on while the caller finds out what to apply them to.
 func (c *Checker) Prepare() {
+	c.judging = true
 	if len(c.options.Apply) > 0 || hasRules(c.tree) {
 		go c.load()
 	}
@@ -78,7 +81,7 @@ func (c *Checker) load() { c.once.Do(c.read) }
 
 func (c *Checker) read() {
 	var err error
-	if c.library, err = Library(); err != nil {
+	if c.library, err = readLibrary(c.judging); err != nil {
 		c.findings = diag.List{{Code: CodeSettings, Message: err.Error(), Help: "this is a fault of the release; please report it"}}
 	}
 	if c.tree == nil {
@@ -88,6 +91,7 @@ func (c *Checker) read() {
 	c.findings = append(c.findings, findings...)
 	if pkg != nil {
 		c.own, findings = loadRules(pkg, true)
+		quicken(c.own, c.tree, rulesDir)
 		c.findings = append(c.findings, findings...)
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"cuelang.org/go/cue"
+	"github.com/google/go-cmp/cmp"
 )
 
 // at is a Monday.
@@ -23,8 +26,31 @@ func TestLibrary(t *testing.T) {
 		if r.Good == "" || r.Bad == "" {
 			t.Errorf("%s has no example", r.ID)
 		}
+		if r.value.LookupPath(cue.ParsePath("cases")).Exists() {
+			t.Errorf("%s judges objects together with its cases", r.ID)
+		}
 		if len(r.Groups) == 0 || slices.Contains(r.Groups, "all") {
 			t.Errorf("%s is in the groups %v", r.ID, r.Groups)
 		}
+	}
+}
+
+// TestJudging reads the library for judging alone, which must give the same rules.
+func TestJudging(t *testing.T) {
+	all := New(nil, Options{At: at(), Apply: []string{"all"}})
+	quick := New(nil, Options{At: at(), Apply: []string{"all"}})
+	quick.Prepare()
+	b := fleet(30)
+	spec, _ := b.Objects[0].Value["spec"].(map[string]any)
+	delete(spec, "limits")
+	want := all.Check(b, nil)
+	if len(want) == 0 {
+		t.Fatal("the library finds nothing")
+	}
+	if diff := cmp.Diff(want, quick.Check(b, nil)); diff != "" {
+		t.Errorf("-with cases +without:\n%s", diff)
+	}
+	if len(quick.Ruleset("").Rules()) != len(all.Ruleset("").Rules()) {
+		t.Error("not the same rules")
 	}
 }

@@ -58,7 +58,11 @@ type Rule struct {
 	Own bool          `json:"own,omitempty"`
 	Pos diag.Position `json:"pos,omitzero"`
 
+	// value is the rule as objects are judged by it, cases are those that it comes with, at
+	// their places.
 	value  cue.Value
+	cases  cue.Value
+	places map[string]diag.Position
 	reads  map[string]*reads
 	known  map[string]answer
 	broken bool
@@ -118,6 +122,8 @@ func (r *reader) fields(v cue.Value, what string, known []string, visit func(nam
 			help := "remove it; there are " + strings.Join(known, ", ")
 			if s := render.Nearest(name, known); s != "" {
 				help = fmt.Sprintf("did you mean %s?", s)
+			} else if what == "policies" && name == "waivers" {
+				help = "write it beside policies, not in it"
 			}
 			r.fail(it.Value(), fmt.Sprintf("%s has no field %s", what, name), help)
 			continue
@@ -176,7 +182,10 @@ func loadRules(pkg *render.Package, own bool) ([]*Rule, diag.List) {
 }
 
 func (r *reader) rule(id string, v cue.Value) *Rule {
-	rule := &Rule{ID: id, value: v, Pos: r.pkg.Position(v), reads: map[string]*reads{}, known: map[string]answer{}}
+	rule := &Rule{
+		ID: id, value: v, cases: v.LookupPath(cue.ParsePath("cases")), Pos: r.pkg.Position(v),
+		places: map[string]diag.Position{}, reads: map[string]*reads{}, known: map[string]answer{},
+	}
 	given := map[string]bool{}
 	r.fields(v, "a rule", ruleFields(), func(name string, v cue.Value) {
 		given[name] = true
@@ -201,6 +210,8 @@ func (r *reader) rule(id string, v cue.Value) *Rule {
 			rule.Params = source(v)
 		case "object", "facts", "cluster":
 			rule.reads[name] = declared(v)
+		case "cases":
+			r.fields(v, "", nil, func(name string, v cue.Value) { rule.places[name] = r.pkg.Position(v) })
 		case "example":
 			r.fields(v, "an example", []string{"good", "bad"}, func(name string, v cue.Value) {
 				if name == "good" {
@@ -277,19 +288,71 @@ func (r *reads) of(v any) any {
 	return out
 }
 
-// Library returns the rules that come with the binary, by name.
-func Library() ([]*Rule, error) {
+// withoutCases takes the cases and examples off the rules of a file. CUE evaluates all of
+// a rule for each object that is judged by it, and they are most of it.
+func withoutCases(f *ast.File) {
+	inside := func(decls []ast.Decl, visit func(*ast.Field, *ast.StructLit)) {
+		for _, d := range decls {
+			if field, ok := d.(*ast.Field); ok {
+				if body, ok := field.Value.(*ast.StructLit); ok {
+					visit(field, body)
+				}
+			}
+		}
+	}
+	inside(f.Decls, func(rules *ast.Field, all *ast.StructLit) {
+		if name, _, err := ast.LabelName(rules.Label); err != nil || name != "rules" {
+			return
+		}
+		inside(all.Elts, func(_ *ast.Field, rule *ast.StructLit) {
+			rule.Elts = slices.DeleteFunc(rule.Elts, func(d ast.Decl) bool {
+				field, ok := d.(*ast.Field)
+				if !ok {
+					return false
+				}
+				name, _, err := ast.LabelName(field.Label)
+				return err == nil && (name == "cases" || name == "example")
+			})
+		})
+	})
+}
+
+// quicken has rules judge without their cases, if they are the same then: a rule may
+// refer to them.
+func quicken(rules []*Rule, tree fs.FS, dir string) {
+	pkg, findings := render.LoadPackage(tree, dir, "", withoutCases)
+	if pkg == nil || findings.HasErrors() {
+		return
+	}
+	for _, r := range rules {
+		v := pkg.Value.LookupPath(cue.MakePath(cue.Str("rules"), cue.Str(r.ID)))
+		if v.Exists() && v.Err() == nil {
+			r.value = v
+		}
+	}
+}
+
+// readLibrary returns the rules that come with the binary, by name; for judging alone,
+// without their cases and examples.
+func readLibrary(judging bool) ([]*Rule, error) {
 	tree, err := fs.Sub(library, "library")
 	if err != nil {
 		return nil, err
 	}
-	pkg, findings := render.LoadPackage(tree, ".", "")
+	var edits []func(*ast.File)
+	if judging {
+		edits = append(edits, withoutCases)
+	}
+	pkg, findings := render.LoadPackage(tree, ".", "", edits...)
 	var rules []*Rule
 	if !findings.HasErrors() {
 		rules, findings = loadRules(pkg, false)
 	}
 	if findings.HasErrors() {
 		return nil, fmt.Errorf("read the library of rules: %s: %s", findings[0].Pos, findings[0].Message)
+	}
+	if !judging {
+		quicken(rules, tree, ".")
 	}
 	return rules, nil
 }

@@ -211,7 +211,7 @@ func (r *review) visitEnum(s *shape, data string, path []any) {
 
 // choose mends a value that isn't among the choices: by the nearest one.
 func (r *review) choose(path []any, given string, choices []string) {
-	if s := nearest(given, choices); s != "" {
+	if s := choiceFor(given, choices); s != "" {
 		r.mend(mend{path: path, value: s, put: true})
 		return
 	}
@@ -224,7 +224,7 @@ func (r *review) choose(path []any, given string, choices []string) {
 
 // choiceHelp says what could stand in place of a value that isn't among the choices.
 func choiceHelp(given string, choices []string) string {
-	if suggestion := nearest(given, choices); suggestion != "" {
+	if suggestion := choiceFor(given, choices); suggestion != "" {
 		return fmt.Sprintf("did you mean %q? Allowed: %s", suggestion, strings.Join(choices, ", "))
 	}
 	return "use one of " + strings.Join(choices, ", ")

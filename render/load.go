@@ -137,6 +137,9 @@ func (t *tree) instances(packages ...string) []*build.Instance {
 				openSchemas(f)
 			} else if f != nil {
 				t.dig(f)
+				for _, edit := range t.edits {
+					edit(f)
+				}
 			}
 			return f, err
 		},

@@ -29,8 +29,10 @@ type Package struct {
 // LoadPackage evaluates the package called name in the folder dir of a tree, or the
 // only one of the folder if name is empty. Where there is none, it returns nil; a file
 // that can't be read may belong to it, and a link may lead to it, so either is a finding.
-func LoadPackage(fsys fs.FS, dir, name string) (*Package, diag.List) {
+// Each file is passed to edits, which may change it, before it is compiled.
+func LoadPackage(fsys fs.FS, dir, name string, edits ...func(*ast.File)) (*Package, diag.List) {
 	t := newTree(fsys)
+	t.edits = edits
 	if t.checkPath(dir) != nil {
 		return nil, t.refused
 	}

@@ -50,3 +50,29 @@ func editDistance(a, b string) int {
 	}
 	return prev[len(b)]
 }
+
+// choiceFor returns the choice that was most likely meant by something that is none: one
+// that is spelt alike, or else the only one that has all of it, in order, as
+// WhenEmptyOrUnderutilized has WhenUnderutilized, its name of old.
+func choiceFor(given string, choices []string) string {
+	if s := nearest(given, choices); s != "" || len(given) < 4 {
+		return s
+	}
+	found := ""
+	for _, c := range choices {
+		rest := given
+		for i := 0; i < len(c) && rest != ""; i++ {
+			if c[i] == rest[0] {
+				rest = rest[1:]
+			}
+		}
+		if rest != "" {
+			continue
+		}
+		if found != "" {
+			return ""
+		}
+		found = c
+	}
+	return found
+}

@@ -62,6 +62,8 @@ type tree struct {
 	files   []string
 
 	holes holes
+	// edits change the author's files before they are compiled.
+	edits []func(*ast.File)
 
 	mu      sync.Mutex
 	read    int64

@@ -100,7 +100,9 @@ func runVet(s Streams, o vetOptions) error {
 	if len(v.files) > 0 {
 		bundle, findings := render.Manifests(v.files...)
 		if len(v.apply.Apply) > 0 {
-			v.findings = append(v.findings, policies.New(nil, v.apply).Check(bundle, findings)...)
+			rules := policies.New(nil, v.apply)
+			rules.Prepare()
+			v.findings = append(v.findings, rules.Check(bundle, findings)...)
 		}
 		judge, err := v.judge()
 		if err != nil {

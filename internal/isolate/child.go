@@ -45,7 +45,9 @@ func serve(in io.Reader, out io.Writer) error {
 	var judge *policies.Checker
 	if h.Policies != nil {
 		judge = policies.New(tree, *h.Policies)
-		judge.Prepare()
+		if !h.Report {
+			judge.Prepare()
+		}
 	}
 	if h.Report {
 		to.done(answer{Report: judge.Report(h.Clusters)})
