@@ -36,7 +36,7 @@ type limits struct {
 }
 
 const (
-	evalTimeUsage   = "how much processor time evaluating a tree may take (default 4s, and 40ms more for each KiB of CUE)"
+	evalTimeUsage   = "how much processor time evaluating a tree may take (default 4s, and 80ms more for each KiB of CUE)"
 	evalMemoryUsage = "how many `MiB` of memory evaluating a tree may take (default 512, and 2 more for each KiB of CUE)"
 )
 
