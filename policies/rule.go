@@ -313,8 +313,35 @@ func withoutCases(f *ast.File) {
 				name, _, err := ast.LabelName(field.Label)
 				return err == nil && (name == "cases" || name == "example")
 			})
+			dropUnusedLets(rule)
 		})
 	})
+}
+
+// dropUnusedLets removes clauses that nothing refers to any more, which CUE treats as
+// errors.
+func dropUnusedLets(body *ast.StructLit) {
+	for again := true; again; {
+		again = false
+		for i, d := range body.Elts {
+			let, ok := d.(*ast.LetClause)
+			if !ok || slices.ContainsFunc(body.Elts, func(other ast.Decl) bool { return other != d && mentions(other, let.Ident.Name) }) {
+				continue
+			}
+			body.Elts = slices.Delete(body.Elts, i, i+1)
+			again = true
+			break
+		}
+	}
+}
+
+func mentions(n ast.Node, name string) (found bool) {
+	ast.Walk(n, func(n ast.Node) bool {
+		id, ok := n.(*ast.Ident)
+		found = found || ok && id.Name == name
+		return !found
+	}, nil)
+	return found
 }
 
 // quicken has rules judge without their cases, if they are the same then: a rule may
