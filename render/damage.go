@@ -98,11 +98,12 @@ func (h *holes) mayDeclare(name string) bool {
 
 // certain returns what is wrong whatever the missing parts of a package say. told is what
 // was found before it was evaluated.
-func certain(told, found diag.List) diag.List {
+func (h *holes) certain(told, found diag.List) diag.List {
 	return append(told, slices.DeleteFunc(found, func(f diag.Finding) bool {
 		switch f.Code {
 		case CodeConflict:
-			return strings.HasPrefix(f.Message, undefinedField) || f.Message == notAllowedByCUE
+			name, undefined := strings.CutPrefix(f.Message, undefinedField)
+			return undefined && h.mayDeclare(name)
 		case CodeUnknownField, CodeType, CodeEnum, CodeConstraint, CodeIdentity, CodeMisnamedField, CodeTooLarge, CodeCatalogue, CodeLabel:
 			return false
 		}

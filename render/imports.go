@@ -22,6 +22,7 @@ func (t *tree) importFindings(dir, name string) diag.List {
 	type pkg struct{ dir, name string }
 	queue, seen := []pkg{{dir, name}}, map[pkg]bool{}
 	defer func() {
+		t.files = append(t.files, sortedKeys(t.holes.files)...)
 		slices.Sort(t.files)
 		t.files = slices.Compact(t.files)
 	}()

@@ -211,7 +211,9 @@ func (t *tree) faultsOf(dir string, err error) diag.List {
 		return said
 	}
 	return append(syntax, slices.DeleteFunc(said, func(f diag.Finding) bool {
-		return slices.ContainsFunc(syntax, func(s diag.Finding) bool { return s.Pos.File == f.Pos.File })
+		return slices.ContainsFunc(syntax, func(s diag.Finding) bool {
+			return s.Pos.File == f.Pos.File || slices.ContainsFunc(f.Related, func(r diag.Related) bool { return s.Pos.File == r.Pos.File })
+		})
 	})...)
 }
 

@@ -56,7 +56,8 @@ func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 	}
 	var i *inspection
 	var told diag.List
-	from, part := fromPackage, false
+	from := fromPackage
+	var holes *holes
 	findings = func() diag.List {
 		i = s.inspect()
 		defer i.wait()
@@ -66,7 +67,10 @@ func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 			return nil
 		}
 		if told.HasErrors() {
-			from, part = fromParts, e.tree.isPart()
+			from = fromParts
+			if e.tree.isPart() {
+				holes = &e.tree.holes
+			}
 		}
 		return e.objects(v, i.add)
 	}()
@@ -74,9 +78,9 @@ func (s *session) render(cluster string) (bundle Bundle, findings diag.List) {
 		panic(i.panicked)
 	}
 	findings = append(findings, i.findings...)
-	if part {
+	if holes != nil {
 		findings = append(findings, references(NewBundle(name, i.objects).Objects, from)...)
-		return Bundle{Cluster: name}, certain(told, findings).Sorted()
+		return Bundle{Cluster: name}, holes.certain(told, findings).Sorted()
 	}
 	findings = append(told, findings...)
 	if i.err != nil {

@@ -38,7 +38,8 @@ func (r *reading) seen(name string, text []byte) {
 	}
 	if dir == "." {
 		f, err := parser.ParseFile(name, text, parser.PackageClauseOnly)
-		r.settings[name] = err == nil && f.PackageName() == render.SettingsPackage
+		// What can't be read is told by who reads the settings.
+		r.settings[name] = err == nil && f.PackageName() == render.SettingsPackage || err != nil && name == render.SettingsPackage+".cue"
 	}
 }
 
