@@ -299,12 +299,8 @@ func TestLimitsGrow(t *testing.T) {
 	}
 }
 
-// TestLargeTree evaluates 2,000 pools of one cluster.
-func TestLargeTree(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
-	const pools = 2000
+// large is the tree of one cluster with that many pools.
+func large(pools int) fs.FS {
 	text := "package cluster\n\n#P: {\n\t#class: string\n\tmetadata: labels: \"example.com/team\": \"a\"\n\tspec: {weight: int | *10, limits: cpu: int, template: spec: {\n" +
 		"\t\tnodeClassRef: {group: \"karpenter.k8s.aws\", kind: \"EC2NodeClass\", name: #class}\n" +
 		"\t\trequirements: [{key: \"kubernetes.io/arch\", operator: \"In\", values: [\"arm64\"]}, {key: \"karpenter.sh/capacity-type\", operator: \"In\", values: [\"spot\", \"on-demand\"]}]\n\t}}\n}\n" +
@@ -312,7 +308,16 @@ func TestLargeTree(t *testing.T) {
 	for i := range pools {
 		text += fmt.Sprintf("nodePools: \"pool-%d\": #P & {#class: \"c\", spec: limits: cpu: %d}\n", i, 100+i)
 	}
-	b, findings, err := Render(context.Background(), tree(map[string]string{"a.cue": text}), "", Options{})
+	return tree(map[string]string{"a.cue": text})
+}
+
+// TestLargeTree evaluates 2,000 pools of one cluster.
+func TestLargeTree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const pools = 2000
+	b, findings, err := Render(context.Background(), large(pools), "", Options{})
 	if err != nil || len(findings) > 0 || len(b.Objects) != pools+1 {
 		t.Errorf("%d objects, %v, findings: %v", len(b.Objects), err, findings)
 	}
@@ -348,6 +353,28 @@ nodeClasses: default: spec: {
 			}
 		}
 	})
+}
+
+// BenchmarkCheck is all of vet: evaluation in a child, validation, and every rule of the
+// library.
+func BenchmarkCheck(b *testing.B) {
+	check, err := NewEvaluator(Options{Policies: func() policies.Options {
+		return policies.Options{At: time.Unix(0, 0), Apply: []string{"all"}}
+	}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, pools := range []int{100, 1000, 5000} {
+		b.Run(fmt.Sprintf("pools=%d", pools), func(b *testing.B) {
+			fsys := large(pools)
+			for b.Loop() {
+				if bundle, _, err := check(context.Background(), fsys, ""); err != nil || len(bundle.Objects) != pools+1 {
+					b.Fatal(len(bundle.Objects), err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N)/float64(pools), "ms/pool")
+		})
+	}
 }
 
 // TestRulesAreBounded has a rule of the tree that never ends: it is stopped like the
