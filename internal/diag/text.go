@@ -1,7 +1,6 @@
 package diag
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -18,7 +17,7 @@ type Sources func(file string) []byte
 type lines struct {
 	sources Sources
 	file    string
-	split   [][]byte
+	split   []string
 }
 
 // line returns line n of file, counting from 1, without its end.
@@ -27,13 +26,13 @@ func (l *lines) line(file string, n int) (string, bool) {
 		return "", false
 	}
 	if l.split == nil || l.file != file {
-		l.file, l.split = file, bytes.Split(l.sources(file), []byte("\n"))
+		l.file, l.split = file, strings.Split(string(l.sources(file)), "\n")
 	}
 	// What follows the last line's end is no line.
 	if n > len(l.split) || n == len(l.split) && len(l.split[n-1]) == 0 {
 		return "", false
 	}
-	return strings.TrimRight(string(l.split[n-1]), "\r"), true
+	return strings.TrimRight(l.split[n-1], "\r"), true
 }
 
 // TextOptions say how findings are printed for a terminal or a log.
@@ -136,7 +135,8 @@ const maxShown = 160
 // col, and how many from there on are to be marked: none if col isn't in the line.
 func window(line string, col int) (shown string, before, marked int) {
 	from, to := 0, len(line)
-	if utf8.RuneCountInString(line) > maxShown {
+	// The characters of a very long line aren't counted, for each of its findings.
+	if len(line) > utf8.UTFMax*maxShown || utf8.RuneCountInString(line) > maxShown {
 		at := min(max(col-1, 0), len(line))
 		// A third of it comes before the caret. Both ends are moved to whole characters.
 		from = max(0, at-maxShown/3)
