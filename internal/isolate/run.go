@@ -27,6 +27,10 @@ type ending struct {
 	used time.Duration
 }
 
+// lastWords bounds how long the reading may go on after a child's end. There is at most a
+// pipe's content to read, 64 KiB.
+const lastWords = 30 * time.Second
+
 // run evaluates a request in a child, within limit, and passes on what it answers.
 func run(ctx context.Context, r *request, limit time.Duration, o Options, done func(render.Result)) (end ending, err error) {
 	in, err := r.open()
@@ -43,8 +47,9 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 	cmd.Stderr = stderr
 	stdout, out := io.Pipe()
 	cmd.Stdout = out
-	// A killed child's pipes are closed; nobody else has them.
-	cmd.WaitDelay = time.Second
+	// A dead child's pipes are closed; nobody else has them. What it wrote last may have to
+	// wait until the objects before it are validated.
+	cmd.WaitDelay = lastWords
 	attach(cmd)
 
 	// The child is run by a goroutine of its own, and so is the reading, so that
