@@ -30,6 +30,9 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
+// role is one that no other test makes: kumo's servers share what they hold.
+const role = "FleetNodeRole"
+
 func version(context.Context) (string, error) { return "1.33", nil }
 
 // anImage is the ID of one that the simulator has.
@@ -79,7 +82,7 @@ func TestProviderAgainstKumo(t *testing.T) {
 		t.Fatalf("caller is %+v, %v", who, err)
 	}
 	iams, sqss, ssms := iam.NewFromConfig(sdk), sqs.NewFromConfig(sdk), ssm.NewFromConfig(sdk)
-	if _, err := iams.CreateRole(ctx, &iam.CreateRoleInput{RoleName: aws.String("NodeRole"), AssumeRolePolicyDocument: aws.String("{}")}); err != nil {
+	if _, err := iams.CreateRole(ctx, &iam.CreateRoleInput{RoleName: aws.String(role), AssumeRolePolicyDocument: aws.String("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	queue, err := sqss.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("demo")})
@@ -99,7 +102,7 @@ func TestProviderAgainstKumo(t *testing.T) {
 			SubnetSelectorTerms:        []api.SubnetSelectorTerm{{Tags: tags}},
 			SecurityGroupSelectorTerms: []api.SecurityGroupSelectorTerm{{Tags: tags}},
 			AMISelectorTerms:           []api.AMISelectorTerm{{SSMParameter: "/nodes/image"}},
-			Role:                       "NodeRole",
+			Role:                       role,
 		},
 	}
 	// Without the parameter there is no image, and a person is told.
@@ -124,7 +127,7 @@ func TestProviderAgainstKumo(t *testing.T) {
 		t.Fatalf("status is %+v", class.Status)
 	}
 	profile, err := iams.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &class.Status.InstanceProfile})
-	if err != nil || *profile.InstanceProfile.Path != "/karpenter/us-east-1/demo/class-uid/" || len(profile.InstanceProfile.Roles) != 1 || *profile.InstanceProfile.Roles[0].RoleName != "NodeRole" {
+	if err != nil || *profile.InstanceProfile.Path != "/karpenter/us-east-1/demo/class-uid/" || len(profile.InstanceProfile.Roles) != 1 || *profile.InstanceProfile.Roles[0].RoleName != role {
 		t.Errorf("profile is %+v, %v", profile, err)
 	}
 	// A second controller finds what the first one made.
