@@ -39,6 +39,11 @@ type Problem struct {
 	Pools map[string]Pool
 	// SpotToSpot lets spot nodes be replaced by spot nodes.
 	SpotToSpot bool
+	// Again is how many searches in a row before this one have found something. Each
+	// makes a moved pod have to save twice as much: what is found right after pods have
+	// moved is mostly that they didn't land where they were planned, and moving them
+	// once more seldom mends that.
+	Again int
 }
 
 // Command takes nodes away, after others have come in their place.
@@ -96,6 +101,10 @@ const (
 	// must save at least: prices of spot capacity wobble by more than this.
 	leastPermille = 10
 )
+
+// mostAgain bounds Problem.Again: a pod that moves then saves twice what an average
+// pod costs, as the last pods of a node do.
+const mostAgain = 3
 
 // trimmed is the largest set of which members are left out by way of trial: the cost
 // of that grows with the square of its size.
@@ -246,7 +255,7 @@ func (r *hunt) needs(set []candidate) int64 {
 			sum += c.price * pool.MinPermille / 1000
 			most = max(most, pool.MinSavings)
 		} else {
-			sum += max(c.price*leastPermille/1000, r.worth(c.Cost, worth))
+			sum += max(c.price*leastPermille/1000, r.worth(c.Cost, worth<<min(r.p.Again, mostAgain)))
 		}
 	}
 	return max(sum, most)

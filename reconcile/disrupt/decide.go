@@ -57,6 +57,8 @@ type Input struct {
 	// Away are zones, by their IDs, that the cluster's traffic is moved away from. What
 	// runs there stays, and nothing is moved there.
 	Away map[string]bool
+	// Found is how many searches in a row have found something lately.
+	Found int
 	// SpotToSpot and NodeRepair are Karpenter's feature gates.
 	SpotToSpot, NodeRepair bool
 }
@@ -362,7 +364,7 @@ func (d *decider) unsettled(n cluster.Node, reason karpenter.DisruptionReason) (
 // search looks for a cheaper fleet.
 func (d *decider) search() {
 	var p consolidate.Problem
-	p.Pools, p.SpotToSpot = map[string]consolidate.Pool{}, d.in.SpotToSpot
+	p.Pools, p.SpotToSpot, p.Again = map[string]consolidate.Pool{}, d.in.SpotToSpot, d.in.Found
 	byName := map[string]cluster.Node{}
 	for name, pool := range d.in.Pools {
 		p.Pools[name] = pool.bounds(d.Allowed[name][underutilized])

@@ -43,8 +43,8 @@ const (
 	// are still going: their pods don't land where they were planned.
 	landing = time.Minute
 	// again is how long the fleet isn't searched after a search that found something. It
-	// doubles with each that does in a row, up to refresh: where pods keep landing
-	// elsewhere, moving them ever so often gains nothing.
+	// doubles with each that does in a row, up to refresh, as does what a moved pod has to
+	// save: where pods keep landing elsewhere, moving them ever so often gains nothing.
 	again = 2 * time.Second
 	// share bounds the part of one core that searching may take, one in share.
 	share = 10
@@ -91,9 +91,11 @@ type loop struct {
 	seen uint64
 	kept map[string]consolidate.Keep
 	next time.Time
-	// searched is when the last search was, found how many in a row found something.
-	searched time.Time
-	found    int
+	// searched is when the last search was, found how many found something, the last at
+	// time last, without a rest of refresh in between and while there were as many pods,
+	// which is size.
+	searched, last time.Time
+	found, size    int
 }
 
 // NeedLeaderElection keeps a standby from disrupting.
@@ -156,8 +158,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 			l.seen = 0
 			wait = max(wait, min(again<<min(l.found, 10), refresh))
 			l.found++
-		} else {
-			l.found = 0
+			l.last = l.searched
 		}
 		l.next = l.searched.Add(wait)
 	}
@@ -250,6 +251,12 @@ func (l *loop) input(ctx context.Context, declared map[string]Pool) (in Input, p
 	}
 	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
 	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)
+	// What is found after pods came or went for good is new, not found again. While
+	// nodes drain there are fewer for moments.
+	if size := shot.Unbound + movable(in.Nodes); in.Quiet && (size != l.size || now.Sub(l.last) >= refresh) {
+		l.size, l.found = size, 0
+	}
+	in.Found = l.found
 	if p := population(in.Nodes); p != l.population {
 		l.population, l.moved = p, now
 	}

@@ -100,6 +100,19 @@ func population(nodes []cluster.Node) uint64 {
 	return sum
 }
 
+// movable counts the pods that would have to move if all nodes went.
+func movable(nodes []cluster.Node) int {
+	sum := 0
+	for _, n := range nodes {
+		for _, p := range n.Pods {
+			if cluster.Reschedulable(p) {
+				sum++
+			}
+		}
+	}
+	return sum
+}
+
 // refresh is how long a search that found nothing stands although nothing has changed
 // that it looked at: prices change. Karpenter's value.
 const refresh = 5 * time.Minute
@@ -114,6 +127,7 @@ func mark(in Input, p consolidate.Problem) uint64 {
 	}
 	num(pulse(in.Nodes))
 	num(uint64(in.Now.Unix() / int64(refresh/time.Second)))
+	num(uint64(p.Again))
 	for _, n := range p.Nodes {
 		h.Write([]byte(n.Name + "\x00"))
 	}
