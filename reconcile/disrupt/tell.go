@@ -189,10 +189,13 @@ func (l *loop) report(ctx context.Context, d Decision, in Input, took time.Durat
 	l.told = fresh
 }
 
+// blockedEvent tells what keeps a machine. The recorder folds events of one action
+// about one object into the first, whose text stays, so that each cause is an action.
 func (l *loop) blockedEvent(claim *karpenter.NodeClaim, node *corev1.Node, v Verdict, message string) {
+	action := string(v.Reason) + v.Code
 	if node == nil {
-		l.events.Eventf(claim, nil, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt", "%s: %s", v.Reason, kube.OneLine(message))
+		l.events.Eventf(claim, nil, corev1.EventTypeNormal, "DisruptionBlocked", action, "%s: %s", v.Reason, kube.OneLine(message))
 		return
 	}
-	l.events.Eventf(claim, node, corev1.EventTypeNormal, "DisruptionBlocked", "Disrupt", "%s: %s", v.Reason, kube.OneLine(message))
+	l.events.Eventf(claim, node, corev1.EventTypeNormal, "DisruptionBlocked", action, "%s: %s", v.Reason, kube.OneLine(message))
 }
