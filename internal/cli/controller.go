@@ -43,6 +43,7 @@ import (
 // when the flag isn't given.
 type controllerOptions struct {
 	kubeconfig      string
+	context         string // of the kubeconfig, "" for its current one
 	clusterName     string
 	clusterEndpoint string
 	clusterCA       string
@@ -295,7 +296,8 @@ func newLogger(s Streams, level string) (logr.Logger, error) {
 func kubeConfig(o controllerOptions) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.context}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig or KUBECONFIG", err)
 	}

@@ -28,12 +28,13 @@ import (
 
 // lookOptions say where to look at a cluster.
 type lookOptions struct {
-	kubeconfig, controller, token, ca string
-	insecure                          bool
+	kubeconfig, context, controller, token, ca string
+	insecure                                   bool
 }
 
 func (o *lookOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; KUBECONFIG and ~/.kube/config otherwise")
+	f.StringVar(&o.context, "context", "", "the kubeconfig's `context`; its current one otherwise")
 	f.StringVar(&o.controller, "controller", "", "the controller's --secure-bind-address as a `URL`, to ask for its decision record")
 	f.StringVar(&o.token, "token", "", "bearer `token` for the controller; the kubeconfig's own otherwise")
 	f.StringVar(&o.ca, "certificate-authority", "", "`file` with the CA of the controller's certificate")
@@ -194,7 +195,7 @@ func lookAt(o lookOptions, file string) (*snapshot.Snapshot, error) {
 		defer f.Close()
 		return snapshot.Read(f)
 	}
-	cfg, err := kubeConfig(controllerOptions{kubeconfig: o.kubeconfig, qps: 50, burst: 100})
+	cfg, err := kubeConfig(controllerOptions{kubeconfig: o.kubeconfig, context: o.context, qps: 50, burst: 100})
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,7 @@ Exit codes: 0 clean, 1 failed, 2 usage, 3 invalid or denied, 4 changes or drift 
 		newControllerCommand(s),
 		newRenderCommand(s),
 		newVetCommand(s),
+		newPlanCommand(s),
 		newImportCommand(s),
 		newAdoptCommand(s),
 		newPolicyCommand(s),

@@ -41,6 +41,14 @@ func openTree(dir string) (localTree, error) {
 	return localTree{fs: os.DirFS(dir), prefix: prefix, names: map[string]string{}}, nil
 }
 
+// dir is the tree's folder on the disk.
+func (t localTree) dir() string {
+	if t.prefix == "" {
+		return "."
+	}
+	return filepath.FromSlash(t.prefix)
+}
+
 // located returns the findings with the tree's own path before its files.
 func (t localTree) located(l diag.List) diag.List {
 	out := make(diag.List, len(l))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
+	"github.com/go-git/go-git/v5/storage/memory"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -62,7 +63,7 @@ func TestFetch(t *testing.T) {
 			if c.Author.Email != "ada@example.com" || c.Subject != "change main" {
 				t.Errorf("commit is by %v with subject %q", c.Author, c.Subject)
 			}
-			if n := len(c.store.Commits); n != 1 {
+			if n := len(c.store.(*memory.Storage).Commits); n != 1 {
 				t.Errorf("%d commits were fetched, want 1", n)
 			}
 		})

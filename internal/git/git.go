@@ -26,7 +26,7 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/storage/memory"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
 // Remote is a repository that is reached over HTTP, HTTPS or SSH. It is a value
@@ -215,7 +215,7 @@ type Commit struct {
 	// parents are the hashes of the commits that it was made from.
 	parents []plumbing.Hash
 	tree    *object.Tree
-	store   *memory.Storage
+	store   storer.EncodedObjectStorer
 	limits  Limits
 	remote  string
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-git/go-git/v5/storage/memory"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -46,7 +47,7 @@ func TestFetchFolder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := len(c.store.Blobs); n != tc.files {
+			if n := len(c.store.(*memory.Storage).Blobs); n != tc.files {
 				t.Errorf("%s: %d files travelled, want %d", tc.why, n, tc.files)
 			}
 			tree, err := c.FS("clusters/one")

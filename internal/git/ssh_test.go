@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-git/go-git/v5/storage/memory"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
@@ -115,8 +116,8 @@ func TestSSH(t *testing.T) {
 		if text, err := fs.ReadFile(tree, "a.cue"); err != nil || string(text) != "a: 2\n" {
 			t.Errorf("read %q, %v", text, err)
 		}
-		if want := map[string]int{".": 2, "clusters/one": 1}[dir]; len(c.store.Blobs) != want {
-			t.Errorf("%d files came along for %s, want %d", len(c.store.Blobs), dir, want)
+		if want := map[string]int{".": 2, "clusters/one": 1}[dir]; len(c.store.(*memory.Storage).Blobs) != want {
+			t.Errorf("%d files came along for %s, want %d", len(c.store.(*memory.Storage).Blobs), dir, want)
 		}
 	}
 	for base, want := range map[string]Ancestry{first: Descends, second: Descends, strings.Repeat("1", 40): Unrelated} {

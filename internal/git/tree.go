@@ -14,7 +14,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/storage/memory"
+	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
 // maxDepth bounds how deep folders nest; a repository for people stays far below.
@@ -79,7 +79,7 @@ func refusedText(refused []string) string {
 // treeFS is an index over the files of a tree.
 type treeFS struct {
 	// store holds the content of the nodes that have none of their own.
-	store *memory.Storage
+	store storer.EncodedObjectStorer
 	nodes map[string]*node
 }
 

@@ -9,6 +9,10 @@
 // nodes that no longer match their pool, class or cloud, is counted on the pools
 // and never part of a report, or a rollout would make a commit for every node.
 //
+// A Plan is what applying a commit would do: Changes says it of objects, and a Fleet of
+// nodes, which is worked out by reconcile/forecast. It is written as text, JSON and
+// Markdown.
+//
 // Values that may be secret are hidden before they are kept in a Difference, so
 // that whatever is made of one may be shown to anybody who may see the report.
 package plan
@@ -117,7 +121,7 @@ func hide(path []any, v any) any {
 	switch v := v.(type) {
 	case string:
 		if last, ok := lastName(path); ok && (last == "userData" || last == lastApplied) {
-			return fmt.Sprintf("*** (%d bytes)", len(v))
+			return fmt.Sprintf("*** (%d bytes)", size(v))
 		}
 		return Redact(v)
 	case map[string]any:

@@ -24,6 +24,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/record"
@@ -58,6 +59,11 @@ type Snapshot struct {
 	Claims     []corev1.PersistentVolumeClaim `json:"persistentVolumeClaims"`
 	Classes    []storagev1.StorageClass       `json:"storageClasses"`
 	CSINodes   []storagev1.CSINode            `json:"csiNodes"`
+
+	// Declared are the objects of the kinds that Git can declare, as the API server holds
+	// them but for their status: NodePools and EC2NodeClasses once more, NodeOverlays and
+	// CapacityBuffers.
+	Declared []unstructured.Unstructured `json:"declared"`
 
 	// Events are those that Coppice wrote.
 	Events []eventsv1.Event `json:"events"`
@@ -96,6 +102,9 @@ func Take(ctx context.Context, c client.Reader, now time.Time) (*Snapshot, error
 		}),
 	)
 	if err != nil {
+		return nil, err
+	}
+	if s.Declared, err = takeDeclared(ctx, c); err != nil {
 		return nil, err
 	}
 	s.strip()

@@ -247,7 +247,7 @@ func (l *loop) input(ctx context.Context, declared map[string]Pool) (in Input, p
 	now, shot := l.clock.Now(), l.state.Snapshot()
 	in = Input{
 		Now: now, Nodes: shot.Nodes, Pools: declared, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
-		Rollouts: l.rollouts, Unsure: l.unsure(), Away: away, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
+		Rollouts: l.rollouts, Unsure: unsure(l.proofs), Away: away, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
 	}
 	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
 	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)

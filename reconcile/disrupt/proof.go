@@ -148,9 +148,9 @@ func (l *loop) prove(byClaim map[string]cluster.Node, pools map[string]Pool) {
 }
 
 // unsure counts by pool the replacements that have to prove themselves.
-func (l *loop) unsure() map[string]int {
+func unsure(proofs []*proof) map[string]int {
 	out := map[string]int{}
-	for _, p := range l.proofs {
+	for _, p := range proofs {
 		if p.failing {
 			continue
 		}

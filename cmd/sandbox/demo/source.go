@@ -206,6 +206,11 @@ func (s *scene) commit(ctx context.Context, message string, edits ...edit) (plum
 	if err != nil {
 		return plumbing.ZeroHash, time.Time{}, err
 	}
+	return s.push(ctx, message, diff)
+}
+
+// push pushes what was changed as one commit and tells of both.
+func (s *scene) push(ctx context.Context, message, diff string) (plumbing.Hash, time.Time, error) {
 	hash, err := s.author.push(ctx, message)
 	if err != nil {
 		return plumbing.ZeroHash, time.Time{}, err
@@ -221,10 +226,17 @@ func changeByCommit(ctx context.Context, s *scene) error {
 	if err := s.client.List(ctx, &before); err != nil {
 		return fmt.Errorf("list NodeClaims: %w", err)
 	}
-	hash, pushed, err := s.commit(ctx, "Move to the sixth generation, halve the limit",
+	diff, err := s.author.change(
 		edit{"nodepools.cue", `["m5.large", "m5.xlarge", "m5.2xlarge"]`, `["m6i.large", "m6i.xlarge", "m6i.2xlarge"]`},
 		edit{"nodepools.cue", "1000\n", "500\n"},
 	)
+	if err != nil {
+		return err
+	}
+	if err := s.showPlan(ctx); err != nil {
+		return err
+	}
+	hash, pushed, err := s.push(ctx, "Move to the sixth generation, halve the limit", diff)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,291 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/internal/isolate"
+	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/internal/snapshot"
+	"github.com/coppice-dev/coppice/policies"
+	"github.com/coppice-dev/coppice/reconcile/forecast"
+	"github.com/coppice-dev/coppice/render"
+	"github.com/coppice-dev/coppice/schemas"
+	"github.com/coppice-dev/coppice/schemas/admission"
+)
+
+type planOptions struct {
+	dir, cluster, against, output         string
+	snapshot, kubeconfig, context, source string
+	diff, exitCode                        bool
+	limit                                 int
+	limits                                limits
+}
+
+func newPlanCommand(s Streams) *cobra.Command {
+	var o planOptions
+	cmd := &cobra.Command{
+		Use:   "plan DIR",
+		Short: "Say what applying a tree of CUE would do",
+		Long: `Say what applying one cluster of the tree at DIR would do: which objects it creates,
+changes and deletes, field by field; which nodes are replaced for it, when and why,
+what holds others back, how many pods move, which machines come and what they cost.
+
+The cluster is looked at with --context or --kubeconfig, or is the one in a file that
+'coppice snapshot' wrote. What was applied last is read from the clone around DIR, by
+the commit that the cluster's NodeSource names. Nothing is written or changed.
+
+Without a cluster, the tree is compared with the commit that --against names, or with
+an empty cluster; what becomes of nodes isn't known then.`,
+		Example: `  coppice plan . --cluster prod-eu --context prod-eu
+  coppice plan . --snapshot prod-eu.json -o json
+  coppice plan . --against origin/main -o markdown`,
+		Args: exactArgs(1, "DIR, the root of the tree"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o.dir = args[0]
+			return runPlan(s, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.cluster, "cluster", "", "the `name` of the cluster, a folder of clusters/; needed if there are several")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "look at the cluster of this kubeconfig `file`")
+	f.StringVar(&o.context, "context", "", "look at the cluster of this `context` of the kubeconfig")
+	f.StringVar(&o.snapshot, "snapshot", "", "look at a `file` that 'coppice snapshot' wrote instead of a cluster")
+	f.StringVar(&o.source, "source", "", "the NodeSource that applies the tree, as `namespace/name`; needed if several might")
+	f.StringVar(&o.against, "against", "", "what was applied last: a `commit` of the clone around DIR, as in main or HEAD~1")
+	f.StringVarP(&o.output, "output", "o", "text", "text, json or markdown")
+	f.BoolVar(&o.diff, "diff", false, "show changed objects as diffs of YAML instead of field by field")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 4 if anything changes")
+	f.IntVar(&o.limit, "max-bytes", defaultMarkdown, "the most `bytes` that Markdown may have; what doesn't fit is counted")
+	o.limits.flags(f)
+	return cmd
+}
+
+// defaultMarkdown leaves a comment on GitHub, which takes 65,536 characters, some room
+// for what stands before the plan.
+const defaultMarkdown = 60000
+
+func runPlan(s Streams, o planOptions) error {
+	if !slices.Contains([]string{"text", "json", "markdown"}, o.output) {
+		return usagef("output %q: give text, json or markdown", o.output)
+	}
+	if o.limit < plan.MinMarkdown {
+		return usagef("--max-bytes %d: give at least %d", o.limit, plan.MinMarkdown)
+	}
+	p, err := makePlan(s, o)
+	if err != nil {
+		return err
+	}
+	switch o.output {
+	case "json":
+		err = p.WriteJSON(s.Out)
+	case "markdown":
+		_, err = fmt.Fprint(s.Out, p.Markdown(o.limit))
+	default:
+		err = p.WriteText(s.Out, plan.TextOptions{Color: s.color(), Diff: o.diff})
+	}
+	if err != nil {
+		return failed(err)
+	}
+	if o.exitCode && !p.Empty() {
+		return &ExitError{Code: ExitChanges}
+	}
+	return nil
+}
+
+func makePlan(s Streams, o planOptions) (*plan.Plan, error) {
+	if _, err := openTree(o.dir); err != nil {
+		return nil, err
+	}
+	tree, cluster, err := treeAround(o.dir, o.cluster)
+	if err != nil {
+		return nil, err
+	}
+	if err := tree.mustHave(cluster, true); err != nil {
+		return nil, err
+	}
+	judge, err := admission.New(schemas.CRDs())
+	if err != nil {
+		return nil, failed(err)
+	}
+	bounds, err := o.limits.options()
+	if err != nil {
+		return nil, err
+	}
+	judged := bounds
+	judged.Policies = func() policies.Options { return policies.Options{At: time.Now()} }
+	head, findings, err := isolate.Check(context.Background(), tree.fs, cluster, judge, judged)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if len(findings) > 0 {
+		if err := diag.WriteText(s.Err, tree.located(findings).Sorted().Grouped(), diag.TextOptions{Sources: tree.source}); err != nil {
+			return nil, failed(err)
+		}
+	}
+	if findings.HasErrors() {
+		return nil, &ExitError{Code: ExitInvalid}
+	}
+	c, err := openClone(tree)
+	if err != nil {
+		return nil, failed(err)
+	}
+	shot, err := pictureFor(o)
+	if err != nil {
+		return nil, err
+	}
+	var p *plan.Plan
+	if shot == nil {
+		var base *render.Bundle
+		if o.against != "" {
+			if base, err = c.bundle(o.against, head.Cluster, bounds); err != nil {
+				return nil, err
+			}
+		}
+		if p, err = forecast.Static(head, base, c.hash(o.against), judge); err != nil {
+			return nil, failed(err)
+		}
+	} else {
+		in := forecast.Input{Picture: shot, Offline: o.snapshot != "", Head: head, Judge: judge}
+		if in.Source, err = forecast.SourceFor(shot.NodeSources, head.Cluster, o.source); err != nil {
+			return nil, usagef("%v", err)
+		}
+		if err := c.applied(&in, o.against, bounds); err != nil {
+			return nil, err
+		}
+		if p, err = forecast.Plan(in); err != nil {
+			return nil, failed(err)
+		}
+	}
+	p.Commit, p.Edited = c.head, c.edited
+	return p, nil
+}
+
+// pictureFor reads or takes the picture of the cluster that is asked for, nil if none is.
+func pictureFor(o planOptions) (*snapshot.Snapshot, error) {
+	switch {
+	case o.snapshot != "" && (o.kubeconfig != "" || o.context != ""):
+		return nil, usagef("--snapshot stands for the cluster: leave out --kubeconfig and --context")
+	case o.snapshot != "":
+		shot, err := lookAt(lookOptions{}, o.snapshot)
+		return shot, failed(err)
+	case o.kubeconfig == "" && o.context == "":
+		if o.source != "" {
+			return nil, usagef("--source names an object of a cluster: give --context, --kubeconfig or --snapshot")
+		}
+		return nil, nil
+	}
+	shot, err := lookAt(lookOptions{kubeconfig: o.kubeconfig, context: o.context}, "")
+	return shot, failed(err)
+}
+
+// applied finds what was applied last: the commit that is named, or else the one that
+// the source says, if the clone has it.
+func (c clone) applied(in *forecast.Input, against string, bounds isolate.Options) error {
+	if against != "" {
+		base, err := c.bundle(against, in.Head.Cluster, bounds)
+		in.Base, in.BaseCommit = base, c.hash(against)
+		return err
+	}
+	if in.Source == nil || in.Source.Status.LastAppliedRevision == "" {
+		return nil
+	}
+	in.BaseCommit = in.Source.Status.LastAppliedRevision
+	rev, err := git.ParseRevision(in.BaseCommit)
+	if err != nil || c.local == nil {
+		return nil
+	}
+	if _, err := c.local.Commit(rev.Hash); err != nil {
+		return nil // the plan says that it isn't at hand
+	}
+	in.Base, err = c.bundle(rev.Hash, in.Head.Cluster, bounds)
+	return err
+}
+
+// clone is the Git clone that a tree is part of, if it is.
+type clone struct {
+	local *git.Local
+	// head is the commit that is checked out, "" without one.
+	head string
+	// edited says that the tree holds something else than that commit.
+	edited bool
+}
+
+func openClone(tree localTree) (clone, error) {
+	local, err := git.Open(tree.dir())
+	if errors.Is(err, git.ErrNoClone) {
+		return clone{}, nil
+	}
+	if err != nil {
+		return clone{}, err
+	}
+	c := clone{local: local}
+	commit, err := local.Commit("HEAD")
+	if err != nil {
+		return c, nil // a clone without a commit
+	}
+	c.head = commit.Revision.Hash
+	// A commit that doesn't have the folder is one that the folder was added to.
+	committed, err := commit.FS(local.Path)
+	if err != nil {
+		c.edited = true
+		return c, nil
+	}
+	c.edited, err = git.Edited(tree.fs, committed, ".cue")
+	return c, err
+}
+
+// hash is the commit that a name stands for, or the name where there is none.
+func (c clone) hash(name string) string {
+	if c.local == nil || name == "" {
+		return name
+	}
+	commit, err := c.local.Commit(name)
+	if err != nil {
+		return name
+	}
+	return commit.Revision.Hash
+}
+
+// bundle renders a cluster as a commit has it. A commit that doesn't have the cluster
+// declares nothing for it.
+func (c clone) bundle(name, cluster string, bounds isolate.Options) (*render.Bundle, error) {
+	if c.local == nil {
+		return nil, usagef("--against %s: the tree isn't part of a Git clone", name)
+	}
+	commit, err := c.local.Commit(name)
+	if err != nil {
+		return nil, usagef("--against: %v", err)
+	}
+	tree, err := commit.FS(c.local.Path)
+	if err != nil {
+		return nil, failed(err)
+	}
+	return bundleOf(tree, cluster, name, bounds)
+}
+
+func bundleOf(tree fs.FS, cluster, name string, bounds isolate.Options) (*render.Bundle, error) {
+	known, err := render.Clusters(tree)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if !slices.Contains(known, cluster) {
+		return &render.Bundle{Cluster: cluster}, nil
+	}
+	b, findings, err := isolate.Render(context.Background(), tree, cluster, bounds)
+	if err != nil {
+		return nil, failed(err)
+	}
+	if findings.HasErrors() {
+		return nil, &ExitError{Code: ExitInvalid, Err: fmt.Errorf("commit %s is invalid: %s: %s; compare with one that isn't", name, findings[0].Pos, findings[0].Message)}
+	}
+	return &b, nil
+}

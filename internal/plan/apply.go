@@ -1,0 +1,240 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	udiff "github.com/aymanbagabas/go-udiff"
+
+	"github.com/coppice-dev/coppice/schemas/admission"
+)
+
+// joined lays what Git holds over a live object, as server-side apply does: maps are
+// joined unless the schema says that they are one value, lists are replaced.
+func joined(judge *admission.Judge, live, git map[string]any) map[string]any {
+	return join(judge, live, nil, live, git)
+}
+
+func join(judge *admission.Judge, object map[string]any, path []any, live, git map[string]any) map[string]any {
+	out := maps.Clone(live)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for k, g := range git {
+		at := append(path[:len(path):len(path)], k)
+		gm, isMap := g.(map[string]any)
+		lm, wasMap := out[k].(map[string]any)
+		switch {
+		case g == nil:
+		case isMap && wasMap && !judge.Atomic(object, at):
+			out[k] = join(judge, object, at, lm, gm)
+		default:
+			out[k] = g
+		}
+	}
+	return out
+}
+
+// After is an object as the API server will hold it once the commit is applied: the live
+// one with what Git holds, and without what it held and holds no longer. It is nil for
+// one that is deleted or that nobody declares and that isn't there.
+func After(t Target, judge *admission.Judge, manager string) map[string]any {
+	switch {
+	case t.Head == nil && t.Kept == "":
+		return nil
+	case t.Head == nil, t.Untouched:
+		return judge.Stored(t.Live)
+	case t.Live == nil:
+		return judge.Stored(t.Head)
+	}
+	return judge.Stored(applied(judge, t, manager))
+}
+
+func applied(judge *admission.Judge, t Target, manager string) map[string]any {
+	out := joined(judge, t.Live, t.Head)
+	paths := dropped(t.Live, t.Head, manager)
+	if t.Base != nil {
+		paths = append(paths, Orphaned(t.Base, t.Head, t.Live, manager)...)
+	}
+	for _, path := range paths {
+		without(out, t.Head, path)
+	}
+	return out
+}
+
+// dropped returns the paths of fields that the manager alone owns by an apply and that
+// Git no longer holds: the next apply takes them away.
+func dropped(live, git map[string]any, manager string) [][]string {
+	owners := parseOwners(live)
+	var out [][]string
+	for _, o := range owners {
+		if o.manager == manager && o.operation == "Apply" {
+			others := slices.DeleteFunc(slices.Clone(owners), func(x owner) bool { return x.manager == manager && x.operation == "Apply" })
+			gone(nil, o.fields, git, others, &out)
+		}
+	}
+	return out
+}
+
+func gone(path []string, fields, git map[string]any, others []owner, out *[][]string) {
+	for name, next := range fields {
+		key, ok := strings.CutPrefix(name, "f:")
+		if !ok {
+			continue
+		}
+		at := append(path[:len(path):len(path)], key)
+		below, _ := next.(map[string]any)
+		below = maps.Clone(below)
+		delete(below, ".")
+		held, still := git[key]
+		hm, isMap := held.(map[string]any)
+		switch {
+		case len(below) > 0 && (isMap || !still):
+			gone(at, below, hm, others, out)
+		case still:
+		case !slices.ContainsFunc(others, func(o owner) bool { return owns(o.fields, anyPath(at)) }):
+			*out = append(*out, at)
+		}
+	}
+}
+
+func anyPath(path []string) []any {
+	out := make([]any, len(path))
+	for i, p := range path {
+		out[i] = p
+	}
+	return out
+}
+
+// without takes the field at a path away, and the maps around it that are left empty
+// and that Git doesn't hold. It changes obj, whose maps along the path are copied.
+func without(obj, git map[string]any, path []string) {
+	if len(path) == 1 {
+		delete(obj, path[0])
+		return
+	}
+	next, ok := obj[path[0]].(map[string]any)
+	if !ok {
+		return
+	}
+	next = maps.Clone(next)
+	obj[path[0]] = next
+	held, _ := git[path[0]].(map[string]any)
+	without(next, held, path[1:])
+	if len(next) == 0 && held == nil {
+		delete(obj, path[0])
+	}
+}
+
+// unified shows two objects as a unified diff of what Git may hold of them. Either is
+// nil for an object that isn't there.
+func unified(before, after map[string]any) string {
+	b, a := view(before), view(after)
+	tell(a, secrets(nil, before), secrets(nil, after))
+	text := yamlOf(b)
+	out, err := udiff.ToUnified("before", "after", text, udiff.Lines(text, yamlOf(a)), 3)
+	if err != nil {
+		return "" // edits that were made of the same text fit it
+	}
+	// The names of the two sides say nothing that the object's own doesn't.
+	_, out, _ = strings.Cut(out, "\n")
+	_, out, _ = strings.Cut(out, "\n")
+	return out
+}
+
+func yamlOf(obj map[string]any) string {
+	if obj == nil {
+		return ""
+	}
+	data, err := yaml.Marshal(obj)
+	if err != nil {
+		panic("plan: an object is no YAML: " + err.Error())
+	}
+	return string(data)
+}
+
+// view is the part of an object that Git may hold, with secrets hidden.
+func view(obj map[string]any) map[string]any {
+	if obj == nil {
+		return nil
+	}
+	out := map[string]any{}
+	for k, v := range obj {
+		at := []any{k}
+		if k == "apiVersion" || k == "kind" {
+			out[k] = v
+			continue
+		}
+		if ignored(at) {
+			continue
+		}
+		m, isMap := v.(map[string]any)
+		if k != "metadata" || !isMap {
+			out[k] = hide(at, v)
+			continue
+		}
+		meta := map[string]any{}
+		for mk, mv := range m {
+			at := []any{k, mk}
+			if mk == "name" || mk == "namespace" {
+				meta[mk] = mv
+				continue
+			}
+			if ignored(at) {
+				continue
+			}
+			if entries, ok := mv.(map[string]any); ok {
+				kept := map[string]any{}
+				for name, value := range entries {
+					at := []any{k, mk, name}
+					if !ignored(at) && !noise(at) {
+						kept[name] = hide(at, value)
+					}
+				}
+				if len(kept) > 0 {
+					meta[mk] = kept
+				}
+			}
+		}
+		out[k] = meta
+	}
+	return out
+}
+
+// secrets returns the hidden texts of an object by path.
+func secrets(path []any, v any) map[string]string {
+	out := map[string]string{}
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			maps.Copy(out, secrets(append(path[:len(path):len(path)], k), e))
+		}
+	case string:
+		if hide(path, v) != any(v) {
+			out[PathString(path)] = v
+		}
+	}
+	return out
+}
+
+// tell says of a hidden text that changes to one of the same size that it does, or the
+// diff would show nothing.
+func tell(after map[string]any, was, is map[string]string) {
+	for path, old := range was {
+		now, ok := is[path]
+		if !ok || old == now || len(old) != len(now) {
+			continue
+		}
+		parts := strings.Split(path, ".")
+		into := after
+		for _, p := range parts[:len(parts)-1] {
+			into, _ = into[p].(map[string]any)
+		}
+		if text, ok := into[parts[len(parts)-1]].(string); ok {
+			into[parts[len(parts)-1]] = strings.TrimSuffix(text, ")") + ", changed)"
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package forecast
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/internal/snapshot"
+	"github.com/coppice-dev/coppice/render"
+	"github.com/coppice-dev/coppice/schemas/admission"
+	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/coppice"
+)
+
+// Input is everything that a plan depends on.
+type Input struct {
+	// Picture is the cluster.
+	Picture *snapshot.Snapshot
+	// Offline says that the picture is a file's, not the cluster's now.
+	Offline bool
+	// Head is what the commit declares, as a bundle without errors.
+	Head render.Bundle
+	// Base is what was applied last, nil if it can't be had, and BaseCommit its commit.
+	Base       *render.Bundle
+	BaseCommit string
+	// Source is the NodeSource that applies the commit, nil if there is none.
+	Source *coppice.NodeSource
+	Judge  *admission.Judge
+	// Types lists what a class can launch, at which prices. Nil stands for the embedded
+	// catalogue.
+	Types func(*aws.EC2NodeClass) ([]cloud.InstanceType, error)
+}
+
+// Plan says what applying the commit would do.
+func Plan(in Input) (*plan.Plan, error) {
+	targets := targetsOf(in)
+	changes, drift := plan.Changes(targets, in.Judge, true, kube.Manager)
+	against := plan.Against{Kind: plan.AgainstCluster, Commit: in.BaseCommit, At: in.Picture.TakenAt}
+	if in.Offline {
+		against.Kind = plan.AgainstSnapshot
+	}
+	if in.Source != nil {
+		against.Source = in.Source.Namespace + "/" + in.Source.Name
+	}
+	p := plan.New(in.Head.Cluster, against, len(in.Head.Objects), changes, drift)
+	p.Notes = append(p.Notes, notes(in, targets, p)...)
+	f, err := fleet(in, targets, changes)
+	if err != nil {
+		return nil, fmt.Errorf("forecast what becomes of nodes: %w", err)
+	}
+	p.Fleet = f
+	return p, nil
+}
+
+// SourceFor finds the NodeSource that applies a cluster's folder of a tree: the one that
+// is named, as namespace/name, or the only one that names the cluster, or the only one
+// there is. It is nil if there is none.
+func SourceFor(all []coppice.NodeSource, cluster, name string) (*coppice.NodeSource, error) {
+	if name != "" {
+		for i := range all {
+			if all[i].Namespace+"/"+all[i].Name == name || all[i].Name == name {
+				return &all[i], nil
+			}
+		}
+		return nil, fmt.Errorf("the cluster has no NodeSource %s; it has %s", name, sourceNames(all))
+	}
+	fits := all
+	if cluster != "" {
+		fits = slices.DeleteFunc(slices.Clone(all), func(s coppice.NodeSource) bool { return s.Spec.Cluster != "" && s.Spec.Cluster != cluster })
+	}
+	switch len(fits) {
+	case 0:
+		return nil, nil
+	case 1:
+		return &fits[0], nil
+	}
+	return nil, fmt.Errorf("several NodeSources may apply this tree: %s; say which by --source", sourceNames(fits))
+}
+
+func sourceNames(all []coppice.NodeSource) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Namespace+"/"+s.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// targetsOf joins what the commit declares with what is live and what the source has
+// applied.
+func targetsOf(in Input) []plan.Target {
+	targets := plan.Targets(in.Head, in.Base)
+	at := map[plan.ID]int{}
+	for i, t := range targets {
+		at[t.ID] = i
+	}
+	kinds := map[plan.ID]schema.GroupVersionKind{}
+	for _, o := range in.Head.Objects {
+		kinds[plan.Of(o.Value)] = o.GVK
+	}
+	inventory := map[plan.ID]coppice.InventoryEntry{}
+	if in.Source != nil && in.Source.Status.Inventory != nil {
+		for _, e := range in.Source.Status.Inventory.Entries {
+			u, err := kube.Referenced(e)
+			if err != nil {
+				continue
+			}
+			id := plan.ID{Group: u.GroupVersionKind().Group, Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
+			inventory[id] = e
+			if _, ok := at[id]; !ok {
+				at[id] = len(targets)
+				targets = append(targets, plan.Target{ID: id})
+			}
+		}
+	}
+	for i := range in.Picture.Declared {
+		live := in.Picture.Declared[i].Object
+		if j, ok := at[plan.Of(live)]; ok {
+			targets[j].Live = live
+		}
+	}
+	for i := range targets {
+		t := &targets[i]
+		entry, applied := inventory[t.ID]
+		if t.Live != nil {
+			live := snapshot.Unveil(snapshot.Unveil(t.Live, t.Head), t.Base)
+			t.Live, _ = live.(map[string]any)
+		}
+		if t.Head == nil {
+			t.Kept = kept(in.Source, applied, t.Live)
+			continue
+		}
+		// A source that only warns applies what Git has changed, and nothing else.
+		t.Untouched = applied && t.Live != nil && entry.Digest == kube.Digest(kube.Object(kinds[t.ID], t.Head)) && in.Source.Spec.DriftMode != coppice.DriftCorrect
+	}
+	return targets
+}
+
+// kept says why an object that the commit doesn't declare stays, "" if it goes.
+func kept(source *coppice.NodeSource, applied bool, live map[string]any) string {
+	meta, _ := live["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	switch {
+	case source == nil:
+		return "no NodeSource has applied it"
+	case !applied:
+		return fmt.Sprintf("NodeSource %s/%s hasn't applied it", source.Namespace, source.Name)
+	case source.Spec.Prune != nil && !*source.Spec.Prune:
+		return fmt.Sprintf("NodeSource %s/%s doesn't prune", source.Namespace, source.Name)
+	case annotations[kube.PruneAnnotation] == "disabled" || annotations[kube.FluxPruneAnnotation] == "disabled":
+		return "its annotation forbids it"
+	}
+	return ""
+}
+
+// notes say what the plan of objects leaves open.
+func notes(in Input, targets []plan.Target, p *plan.Plan) []string {
+	var out []string
+	for _, t := range targets {
+		if t.Head == nil && t.Live != nil && t.Kept != "" {
+			out = append(out, fmt.Sprintf("%s isn't declared, and stays: %s.", t.ID, t.Kept))
+		}
+	}
+	if s := in.Source; s != nil {
+		name := s.Namespace + "/" + s.Name
+		limit := 3 // the API's default
+		if s.Spec.MaxDeletes != nil {
+			limit = int(*s.Spec.MaxDeletes)
+		}
+		switch {
+		case p.Summary.Delete > limit:
+			out = append(out, fmt.Sprintf("NodeSource %s will refuse the commit: it deletes %d objects, and spec.maxDeletes is %d.", name, p.Summary.Delete, limit))
+		case s.Spec.Suspend:
+			out = append(out, fmt.Sprintf("NodeSource %s is suspended: nothing is applied before it is resumed.", name))
+		}
+	} else {
+		out = append(out, "No NodeSource applies this tree yet: nothing is deleted, whatever the commit leaves out.")
+	}
+	if in.Base == nil && in.Source != nil && in.Source.Status.LastAppliedRevision != "" {
+		out = append(out, fmt.Sprintf("The commit that is applied, %s, isn't at hand: drift is told from change by who wrote a field last.", in.Source.Status.LastAppliedRevision))
+	}
+	return out
+}
