@@ -1,0 +1,282 @@
+package forge
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// bitbucket speaks to Bitbucket Cloud.
+//
+// Source: developer.atlassian.com/cloud/bitbucket/rest (pullrequests, commit
+// statuses, commits).
+type bitbucket struct {
+	*caller
+	repo string
+	self string
+	web  string
+}
+
+func newBitbucket(c Config, api, name string) *bitbucket {
+	b := &bitbucket{caller: newCaller(c.Client, api), repo: "/repositories/" + name, web: "https://bitbucket.org/" + name}
+	b.authorize = bearer(c)
+	return b
+}
+
+// Limits: 32,768 characters is what Bitbucket takes for a comment, and comments are
+// Markdown without HTML.
+func (b *bitbucket) Limits() Limits {
+	return Limits{Comment: 32768, Description: 255, PlainText: true}
+}
+
+func (b *bitbucket) Self(ctx context.Context) (string, error) {
+	if b.self != "" {
+		return b.self, nil
+	}
+	var user struct {
+		UUID string `json:"uuid"`
+	}
+	_, err := b.call(ctx, http.MethodGet, "/user", nil, &user)
+	if err != nil {
+		return "", err
+	}
+	b.self = user.UUID
+	return b.self, nil
+}
+
+type bbPull struct {
+	ID     int    `json:"id"`
+	Title  string `json:"title"`
+	State  string `json:"state"`
+	Draft  bool   `json:"draft"`
+	Author struct {
+		Name string `json:"display_name"`
+	} `json:"author"`
+	Source      bbEnd     `json:"source"`
+	Destination bbEnd     `json:"destination"`
+	MergeCommit *bbCommit `json:"merge_commit"`
+	Updated     time.Time `json:"updated_on"`
+	Links       struct {
+		HTML struct {
+			Href string `json:"href"`
+		} `json:"html"`
+	} `json:"links"`
+}
+
+type bbCommit struct {
+	Hash string `json:"hash"`
+}
+
+type bbEnd struct {
+	Branch struct {
+		Name string `json:"name"`
+	} `json:"branch"`
+	Commit     *bbCommit `json:"commit"`
+	Repository *struct {
+		UUID string `json:"uuid"`
+	} `json:"repository"`
+}
+
+// full is a commit's whole hash: pull requests have its first twelve digits.
+func (b *bitbucket) full(ctx context.Context, c *bbCommit) (string, error) {
+	if c == nil || len(c.Hash) >= 40 {
+		if c == nil {
+			return "", nil
+		}
+		return c.Hash, nil
+	}
+	var whole bbCommit
+	_, err := b.call(ctx, http.MethodGet, b.repo+"/commit/"+url.PathEscape(c.Hash), nil, &whole)
+	return whole.Hash, err
+}
+
+func (b *bitbucket) pull(ctx context.Context, p bbPull) (Pull, error) {
+	out := Pull{
+		Number: p.ID, Title: p.Title, Author: p.Author.Name, URL: p.Links.HTML.Href, Draft: p.Draft,
+		HeadRef: p.Source.Branch.Name, BaseRef: p.Destination.Branch.Name,
+		Fork: p.Source.Repository == nil || p.Destination.Repository == nil || p.Source.Repository.UUID != p.Destination.Repository.UUID,
+		Open: p.State == "OPEN", Merged: p.State == "MERGED", Updated: p.Updated,
+	}
+	if !out.Fork && out.Open {
+		out.Ref = "refs/heads/" + out.HeadRef
+	}
+	var err error
+	for _, end := range []struct {
+		to   *string
+		from *bbCommit
+	}{{&out.Head, p.Source.Commit}, {&out.Base, p.Destination.Commit}, {&out.MergeCommit, p.MergeCommit}} {
+		if *end.to, err = b.full(ctx, end.from); err != nil {
+			return Pull{}, err
+		}
+	}
+	return out, nil
+}
+
+func (b *bitbucket) Pulls(ctx context.Context, q Query) ([]Pull, error) {
+	path := b.repo + "/pullrequests?state=OPEN&pagelen=50"
+	if q.Closed {
+		path = b.repo + "/pullrequests?state=MERGED&pagelen=50&sort=-updated_on"
+	}
+	if q.Base != "" {
+		name, _ := json.Marshal(q.Base)
+		path += "&q=" + url.QueryEscape("destination.branch.name="+string(name))
+	}
+	all, err := values[bbPull](ctx, b.caller, path, !q.Closed)
+	if err != nil {
+		return nil, err
+	}
+	var out []Pull
+	for _, p := range all {
+		if q.Base != "" && p.Destination.Branch.Name != q.Base {
+			continue
+		}
+		pull, err := b.pull(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pull)
+	}
+	return out, nil
+}
+
+// values reads a list, whose pages say themselves whether there is a next one.
+func values[T any](ctx context.Context, k *caller, path string, all bool) ([]T, error) {
+	var out []T
+	for page := 1; page <= maxPages; page++ {
+		var some struct {
+			Values []T    `json:"values"`
+			Next   string `json:"next"`
+		}
+		if _, err := k.call(ctx, http.MethodGet, path+"&page="+strconv.Itoa(page), nil, &some); err != nil {
+			return nil, err
+		}
+		if out = append(out, some.Values...); some.Next == "" || !all {
+			break
+		}
+	}
+	return out, nil
+}
+
+func (b *bitbucket) request(number int) string {
+	return b.repo + "/pullrequests/" + strconv.Itoa(number)
+}
+
+func (b *bitbucket) Pull(ctx context.Context, number int) (Pull, error) {
+	var p bbPull
+	if _, err := b.call(ctx, http.MethodGet, b.request(number), nil, &p); err != nil {
+		return Pull{}, err
+	}
+	out, err := b.pull(ctx, p)
+	if err != nil {
+		return Pull{}, err
+	}
+	out.MergeBase, err = b.mergeBase(ctx, out.Base, out.Head)
+	return out, err
+}
+
+func (b *bitbucket) mergeBase(ctx context.Context, a, c string) (string, error) {
+	var base bbCommit
+	if _, err := b.call(ctx, http.MethodGet, b.repo+"/merge-base/"+url.PathEscape(a)+".."+url.PathEscape(c), nil, &base); err != nil {
+		return "", err
+	}
+	return b.full(ctx, &base)
+}
+
+func (b *bitbucket) Contains(ctx context.Context, ancestor, descendant string) (bool, error) {
+	if ancestor == descendant {
+		return true, nil
+	}
+	base, err := b.mergeBase(ctx, ancestor, descendant)
+	return err == nil && base == ancestor, err
+}
+
+type bbComment struct {
+	ID      int64 `json:"id"`
+	Content struct {
+		Raw string `json:"raw"`
+	} `json:"content"`
+	Deleted bool `json:"deleted"`
+	User    struct {
+		UUID string `json:"uuid"`
+	} `json:"user"`
+}
+
+func (c bbComment) comment() Comment {
+	return Comment{ID: c.ID, Author: c.User.UUID, Body: c.Content.Raw}
+}
+
+func (b *bitbucket) Comments(ctx context.Context, number int) ([]Comment, error) {
+	all, err := values[bbComment](ctx, b.caller, b.request(number)+"/comments?pagelen=100", true)
+	if err != nil {
+		return nil, err
+	}
+	there := all[:0]
+	for _, c := range all {
+		if !c.Deleted {
+			there = append(there, c)
+		}
+	}
+	return distinct(there, bbComment.comment), nil
+}
+
+func raw(body string) any { return map[string]any{"content": map[string]string{"raw": body}} }
+
+func (b *bitbucket) AddComment(ctx context.Context, number int, body string) (Comment, error) {
+	var c bbComment
+	_, err := b.call(ctx, http.MethodPost, b.request(number)+"/comments", raw(body), &c)
+	return c.comment(), err
+}
+
+func (b *bitbucket) comment(number int, id int64) string {
+	return b.request(number) + "/comments/" + strconv.FormatInt(id, 10)
+}
+
+func (b *bitbucket) EditComment(ctx context.Context, number int, id int64, body string) error {
+	_, err := b.call(ctx, http.MethodPut, b.comment(number, id), raw(body), nil)
+	return err
+}
+
+func (b *bitbucket) DeleteComment(ctx context.Context, number int, id int64) error {
+	_, err := b.call(ctx, http.MethodDelete, b.comment(number, id), nil, nil)
+	if notFound(err) {
+		return nil
+	}
+	return err
+}
+
+// SetStatus writes a build status, which needs a URL.
+func (b *bitbucket) SetStatus(ctx context.Context, sha string, s Status) error {
+	type status struct {
+		Key         string `json:"key"`
+		State       string `json:"state"`
+		Name        string `json:"name"`
+		URL         string `json:"url"`
+		Description string `json:"description"`
+	}
+	// Keys are part of a path, and have at most 40 characters.
+	sum := sha256.Sum256([]byte(s.Context))
+	want := status{
+		Key:  hex.EncodeToString(sum[:20]),
+		Name: s.Context, URL: s.URL, Description: cut(s.Description, b.Limits().Description),
+		State: map[State]string{Pending: "INPROGRESS", Success: "SUCCESSFUL", Failure: "FAILED"}[s.State],
+	}
+	if want.URL == "" {
+		want.URL = b.web + "/commits/" + sha
+	}
+	statuses := b.repo + "/commit/" + url.PathEscape(sha) + "/statuses/build"
+	var now status
+	_, err := b.call(ctx, http.MethodGet, statuses+"/"+url.PathEscape(want.Key), nil, &now)
+	if err != nil && !notFound(err) {
+		return err
+	}
+	if now == want {
+		return nil
+	}
+	_, err = b.call(ctx, http.MethodPost, statuses, want, nil)
+	return err
+}
