@@ -63,6 +63,7 @@ Exit codes: 0 clean, 1 failed, 2 usage, 3 invalid or denied, 4 changes or drift 
 		newImportCommand(s),
 		newAdoptCommand(s),
 		newPolicyCommand(s),
+		newCICommand(s),
 		newBudgetsCommand(s),
 		newSchemasCommand(s),
 		newCRDsCommand(s),
