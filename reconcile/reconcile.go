@@ -33,6 +33,7 @@ import (
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/reconcile/nodeclass"
 	"github.com/coppice-dev/coppice/reconcile/provision"
+	"github.com/coppice-dev/coppice/reconcile/pullrequest"
 	"github.com/coppice-dev/coppice/reconcile/source"
 	"github.com/coppice-dev/coppice/schemas"
 )
@@ -134,7 +135,10 @@ func Run(ctx context.Context, o Options) error {
 	}
 	o.Cloud = measured{o.Cloud, set, clk}
 	for name, setup := range map[string]func() error{
-		"source":    func() error { return source.Setup(mgr, o.Source) },
+		"source": func() error { return source.Setup(mgr, o.Source) },
+		"pullrequest": func() error {
+			return pullrequest.Setup(mgr, pullrequest.Options{ClusterName: o.Source.ClusterName, Evaluate: o.Source.Evaluate, Jitter: o.Source.Jitter})
+		},
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
 		"provision": func() error {
 			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Preferences: o.Preferences, MinValues: o.MinValues, Book: book, Health: tracker, Metrics: set})

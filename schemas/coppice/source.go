@@ -31,6 +31,8 @@ type NodeSource struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !(has(self.ref) || has(self.secretRef) || has(self.verify) || has(self.webhook))",message="'ref', 'secretRef', 'verify' and 'webhook' belong to the object that 'sourceRef' names"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !has(self.writeBack)",message="'writeBack' needs a repository: give 'url' instead of 'sourceRef'"
 // +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.branch) || self.writeBack.branch != self.ref.branch",message="writeBack.branch must be another branch than the one that is read"
+// +kubebuilder:validation:XValidation:rule="!has(self.pullRequests) || has(self.pullRequests.url) || has(self.url) && self.url.startsWith('http')",message="'pullRequests' needs the repository's address over HTTPS: give pullRequests.url"
+// +kubebuilder:validation:XValidation:rule="!has(self.pullRequests) || has(self.pullRequests.branch) || has(self.ref) && has(self.ref.branch)",message="'pullRequests' needs a branch that they are to be merged into: give ref.branch or pullRequests.branch"
 type NodeSourceSpec struct {
 	// URL of the repository, without credentials in it: http, https, or ssh with the
 	// server's user, as in ssh://git@example.com/fleet.git.
@@ -162,6 +164,10 @@ type NodeSourceSpec struct {
 	//
 	// +optional
 	WriteBack *WriteBack `json:"writeBack,omitempty"`
+	// PullRequests says how to speak in pull requests. Without it nothing is said.
+	//
+	// +optional
+	PullRequests *PullRequests `json:"pullRequests,omitempty"`
 }
 
 // GitReference says which commit to take. Of several fields, the first in the

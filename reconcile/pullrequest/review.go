@@ -1,0 +1,224 @@
+package pullrequest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/forge"
+	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/reconcile/forecast"
+	"github.com/coppice-dev/coppice/render"
+)
+
+// key names what a review rests on.
+func (v *view) key() string {
+	return strings.Join([]string{v.pull.Head, v.pull.Base, v.src.Status.LastAppliedRevision, fmt.Sprint(v.src.Generation)}, "\n")
+}
+
+// review says what an open pull request would do, if that may have changed.
+func (r *Reconciler) review(ctx context.Context, v *view, m *pullMemory) error {
+	key := v.key()
+	if m.key == key && r.Clock.Since(m.at) < relook {
+		return nil
+	}
+	body, quiet, err := v.look(ctx)
+	if errors.Is(err, errMoved) {
+		return nil // the next pass sees the new head
+	}
+	if err != nil {
+		return err
+	}
+	did, err := forge.Stick(ctx, v.forge, v.pull.Number, forge.Post{
+		Marker: v.marker(forge.Planned), Quiet: quiet,
+		Text: func(room int) string { return body.Text(v.forge.Limits(), room) },
+	}, &m.comment)
+	if err != nil {
+		return err
+	}
+	if did == forge.Outdated {
+		return nil
+	}
+	state, text := body.Verdict()
+	if quiet {
+		text = "no changes"
+	}
+	err = v.forge.SetStatus(ctx, v.pull.Head, forge.Status{
+		Context: forge.Context(v.ClusterName, v.name()), State: state, Description: text,
+		Summary: body.Text(forge.Limits{}, 60_000), Annotations: forge.Annotations(body.Findings),
+	})
+	// The commit of a fork isn't the repository's to mark on every forge.
+	if err != nil && !(v.pull.Fork && forge.Denied(err)) {
+		return fmt.Errorf("set the status of %s: %w", v.pull.Head, err)
+	}
+	m.key, m.at = key, r.Clock.Now()
+	return nil
+}
+
+func (v *view) marker(phase forge.Phase) forge.Marker {
+	return forge.Marker{Cluster: v.ClusterName, Source: v.name(), Head: v.pull.Head, Phase: phase}
+}
+
+// errMoved says that a pull request has another head by now.
+var errMoved = errors.New("the head has moved")
+
+// look makes the body of a review. quiet says that there is nothing to say: no object of
+// the source changes, and there are no findings.
+func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error) {
+	body = forge.Body{Cluster: v.ClusterName, Source: v.name(), Head: v.pull.Head}
+	listed := v.pull
+	if v.pull, err = v.forge.Pull(ctx, listed.Number); err != nil {
+		return body, false, err
+	}
+	if v.pull.Head != listed.Head || !v.pull.Open {
+		return body, false, errMoved
+	}
+	t, err := v.trees(ctx)
+	if err != nil {
+		return body, false, err
+	}
+	if same, err := equalFiles(t.base, t.head); err != nil || same {
+		return body, same, err
+	}
+	merged, conflicts, err := merge(t.base, t.tip, t.head)
+	if err != nil {
+		return body, false, err
+	}
+	for _, name := range conflicts {
+		body.Notes = append(body.Notes, fmt.Sprintf("%s has changed in %s too, in the same places, and is judged as it is in the pull request: bring the branch up to date.",
+			forge.Code(name), forge.Code(v.pull.BaseRef)))
+	}
+	b, findings, err := v.evaluate(ctx, merged, t.tip)
+	if err != nil {
+		return body, false, err
+	}
+	body.Findings = inRepository(findings, v.src.Spec.Path)
+	if findings.HasErrors() {
+		return body, false, nil
+	}
+	if v.pull.Fork {
+		if body.Plan, err = forecast.Static(b.head, b.base, v.pull.Base, v.judge); err != nil {
+			return body, false, err
+		}
+		body.Notes = append(body.Notes, "This comes from a fork: it is compared with the branch, and nothing of the cluster is told.")
+	} else if body.Plan, err = v.plan(ctx, b); err != nil {
+		return body, false, err
+	}
+	return body, body.Plan.Empty() && len(findings)+len(conflicts) == 0, nil
+}
+
+// trees are what a review reads.
+type trees struct {
+	// head and tip are the pull request's and the branch's, base what both began with. A
+	// commit that doesn't have the source's folder has nil.
+	head, tip, base fs.FS
+}
+
+func (v *view) trees(ctx context.Context) (trees, error) {
+	var t trees
+	remote, err := v.remote(ctx, v.src)
+	if err != nil {
+		return t, err
+	}
+	if t.head, err = v.fetch(ctx, remote, v.pull.Ref, v.pull.Head); err != nil {
+		return t, err
+	}
+	// Forges say of the branch where it was when they last looked.
+	tip, err := remote.Head(ctx, git.Ref{Branch: v.pull.BaseRef})
+	if err != nil {
+		return t, fmt.Errorf("find the branch %s: %w", v.pull.BaseRef, err)
+	}
+	v.pull.Base = tip.Hash
+	if t.tip, err = v.fetch(ctx, remote, "", tip.Hash); err != nil {
+		return t, err
+	}
+	if t.base = t.tip; v.pull.MergeBase != v.pull.Base {
+		t.base, err = v.fetch(ctx, remote, "", v.pull.MergeBase)
+	}
+	return t, err
+}
+
+// fetch gets the source's folder of a commit. A reference that it has to be the end of
+// is asked first.
+func (v *view) fetch(ctx context.Context, remote git.Remote, ref, hash string) (fs.FS, error) {
+	rev := git.Revision{Hash: hash}
+	if ref != "" {
+		got, err := remote.Head(ctx, git.Ref{Name: ref})
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", ref, err)
+		}
+		if got.Hash != hash {
+			return nil, errMoved
+		}
+		rev = got
+	}
+	commit, err := remote.Fetch(ctx, rev)
+	if err != nil {
+		return nil, fmt.Errorf("fetch %s: %w", rev.Short(), err)
+	}
+	tree, err := commit.FS(v.src.Spec.Path)
+	var missing *git.Error
+	if errors.As(err, &missing) && missing.Kind == git.ErrTree && strings.Contains(missing.Detail, "no folder") {
+		return nil, nil
+	}
+	return tree, err
+}
+
+// evaluate makes objects of a pull request after its merge, and of its base.
+func (v *view) evaluate(ctx context.Context, merged, tip fs.FS) (bundles, diag.List, error) {
+	var b bundles
+	head, findings, err := v.Evaluate(ctx, merged, v.src.Spec.Cluster)
+	if err != nil {
+		return b, nil, fmt.Errorf("evaluate: %w", err)
+	}
+	b.head = head
+	if findings = findings.Sorted(); findings.HasErrors() || tip == nil {
+		return b, findings, nil
+	}
+	base, wrong, err := v.Evaluate(ctx, tip, v.src.Spec.Cluster)
+	if err != nil {
+		return b, nil, fmt.Errorf("evaluate the branch: %w", err)
+	}
+	if !wrong.HasErrors() {
+		b.base = &base
+	}
+	return b, findings, nil
+}
+
+// plan compares with what is live, and says what becomes of nodes.
+func (v *view) plan(ctx context.Context, b bundles) (*plan.Plan, error) {
+	picture, err := v.picture()
+	if err != nil {
+		return nil, err
+	}
+	in := forecast.Input{Picture: picture, Head: b.head, Source: v.src, BaseCommit: v.src.Status.LastAppliedRevision, Judge: v.judge}
+	if rev, err := git.ParseRevision(in.BaseCommit); err == nil && rev.Hash == v.pull.Base {
+		in.Base = b.base
+	}
+	p, err := forecast.Plan(in)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	p.Cluster, p.Commit = v.ClusterName, v.pull.Head
+	return p, nil
+}
+
+// inRepository returns findings with paths from the repository's root.
+func inRepository(l diag.List, folder string) diag.List {
+	folder = strings.Trim(strings.TrimPrefix(folder, "./"), "/")
+	if folder == "" || folder == "." {
+		return l
+	}
+	out := make(diag.List, len(l))
+	for i, f := range l {
+		if f.Pos.IsValid() && !strings.HasPrefix(f.Pos.File, render.SchemaModule+"/") {
+			f.Pos.File = folder + "/" + f.Pos.File
+		}
+		out[i] = f
+	}
+	return out
+}
