@@ -27,10 +27,10 @@ STAMP = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/comp
 # doesn't.
 NESTED := cmd/sandbox schemas/difftest internal/catalogue/gen internal/ec2sim/kumo
 
-.PHONY: help build sandbox karpenter demo compare scale test chaos check generate update bench clean
+.PHONY: help build sandbox karpenter gitea e2e-forge demo compare scale test chaos check generate update bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/coppice
 	@sh cmd/build.sh cmd/coppice bin/coppice
@@ -53,6 +53,13 @@ scale: build sandbox ## measure the controller as nodes come at once, and at res
 test: build sandbox ## run all tests, those against a real API server too
 	COPPICE_REQUIRE_SANDBOX=1 $(GO) test -timeout 40m ./...
 	@for m in $(NESTED); do echo "$(GO) -C $$m test ./..."; $(GO) -C $$m test ./... || exit 1; done
+
+gitea: ## build bin/gitea: the forge that pull requests are tested against
+	@PACKAGE=code.gitea.io/gitea sh cmd/build.sh cmd/gitea bin/gitea -tags 'sqlite sqlite_unlock_notify'
+
+e2e-forge: build sandbox gitea ## go through the life of a pull request on a real Gitea
+	COPPICE_REQUIRE_SANDBOX=1 COPPICE_GITEA=$(CURDIR)/bin/gitea COPPICE_GITEA_FILES=$$($(GO) -C cmd/gitea list -m -f '{{.Dir}}' code.gitea.io/gitea) \
+		$(GO) test -count 1 -v -run TestGitea ./reconcile
 
 chaos: sandbox ## kill controllers 200 times at random moments (SEED=n repeats a run)
 	COPPICE_REQUIRE_SANDBOX=1 COPPICE_CHAOS_KILLS=200 COPPICE_CHAOS_SEED=$(SEED) $(GO) test -timeout 2h -count 1 -v -run TestChaos ./reconcile
