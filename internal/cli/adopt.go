@@ -151,7 +151,7 @@ func (o adoptOptions) show(s Streams, tree localTree, out adopt.Outcome) error {
 		if err != nil {
 			return &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", tree.shown(file), err)}
 		}
-		fmt.Fprint(s.Out, udiff.Unified("a/"+file, "b/"+file, string(before), string(out.Files[file])))
+		fmt.Fprint(s.Out, plan.Redact(udiff.Unified("a/"+file, "b/"+file, string(before), string(out.Files[file]))))
 		if !o.write {
 			continue
 		}
