@@ -3,6 +3,7 @@ package diag
 import (
 	"io"
 	"strings"
+	"unicode"
 )
 
 // WriteMarkdown prints findings as a Markdown section, for a pull request's
@@ -48,13 +49,20 @@ func codeSpan(s string) string {
 	return fence + s + fence
 }
 
+// escapeMarkdown writes text without markup. A backslash doesn't keep forges from
+// seeing a mention or an issue, but a word joiner inside does.
 func escapeMarkdown(s string) string {
 	var b strings.Builder
+	last := ' '
 	for _, r := range s {
 		if strings.ContainsRune("\\`*_{}[]<>()#!|@~", r) {
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)
+		if r == '#' || r == '@' && !unicode.IsLetter(last) && !unicode.IsDigit(last) {
+			b.WriteRune('\u2060')
+		}
+		last = r
 	}
 	return b.String()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -187,11 +188,11 @@ func caretWidth(rest string) int {
 // in the same column whatever the terminal does with tabs.
 func expandTabs(s string) string { return strings.ReplaceAll(s, "\t", "    ") }
 
-// clean replaces control characters: the text comes from files that anybody
+// clean replaces control characters, and those that turn the direction of writing: the text comes from files that anybody
 // may have written, and a terminal obeys escape sequences.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r == 0x7f || (r >= 0x80 && r < 0xa0) || r == utf8.RuneError {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == utf8.RuneError {
 			return '\uFFFD'
 		}
 		return r
