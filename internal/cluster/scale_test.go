@@ -16,15 +16,15 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// BenchmarkScale holds a fleet as a controller does: every watched object on its own,
-// as an informer decodes it, the State that indexes them and the core's copy.
+// BenchmarkScale holds a fleet as a controller does: every watched object as
+// its cache keeps it, the State that indexes them and the core's copy.
 // held-MiB is all of it, core-MiB what State and Model add to the objects. An op of
 // sync is 1,000 pod events, from the watch to the core.
 func BenchmarkScale(b *testing.B) {
 	for _, nodes := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("nodes=%d/running=%d", nodes, 10*nodes), func(b *testing.B) {
 			before := heapInUse()
-			claims, machines, pods := fleetObjects(nodes)
+			claims, machines, pods := fleetObjects(b, nodes)
 			objects := heapInUse() - before
 			s, m := NewState(clocktesting.NewFakePassiveClock(now)), NewModel()
 			for i := range claims {
@@ -38,19 +38,26 @@ func BenchmarkScale(b *testing.B) {
 				b.Fatal(err)
 			}
 			held := heapInUse() - before
-			next := 0
+			next, made := 0, 0
 			b.Run("sync", func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					for range 500 {
-						p := pods[next%len(pods)]
-						next += 97
+						// A pod that is gone comes back as another of its name.
+						next = (next + 97) % len(pods)
+						p := *pods[next]
 						s.DeletePod(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
-						s.SetPod(p)
+						made++
+						p.UID = types.UID(fmt.Sprintf("%s-%d", p.Name, made))
+						pods[next] = &p
+						s.SetPod(&p)
 					}
 					if err := m.Sync(s, nil); err != nil {
 						b.Fatal(err)
 					}
+				}
+				if len(s.pods) != len(pods) {
+					b.Fatalf("%d pods are left of %d", len(s.pods), len(pods))
 				}
 				b.ReportMetric(float64(held)/(1<<20), "held-MiB")
 				b.ReportMetric(float64(held-objects)/(1<<20), "core-MiB")
@@ -77,11 +84,12 @@ func BenchmarkScale(b *testing.B) {
 }
 
 // fleetObjects makes nodes of 16 cores and ten pods on each.
-func fleetObjects(nodes int) ([]*karpenter.NodeClaim, []*corev1.Node, []*corev1.Pod) {
+func fleetObjects(b *testing.B, nodes int) ([]*karpenter.NodeClaim, []*corev1.Node, []*corev1.Pod) {
 	zones := []string{"us-west-2a", "us-west-2b", "us-west-2c"}
 	claims := make([]*karpenter.NodeClaim, nodes)
 	machines := make([]*corev1.Node, nodes)
 	pods := make([]*corev1.Pod, 0, 10*nodes)
+	slim := NewSlim()
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110")}
 	for i := range nodes {
 		name := fmt.Sprintf("node-%06d", i)
@@ -100,7 +108,11 @@ func fleetObjects(nodes int) ([]*karpenter.NodeClaim, []*corev1.Node, []*corev1.
 			Status:     corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		}).DeepCopy()
 		for range 10 {
-			pods = append(pods, podOf(len(pods), name))
+			p, err := slim(podOf(len(pods), name))
+			if err != nil {
+				b.Fatal(err)
+			}
+			pods = append(pods, p.(*corev1.Pod))
 		}
 	}
 	return claims, machines, pods
@@ -112,6 +124,7 @@ func podOf(n int, node string) *corev1.Pod {
 	p := pod(fmt.Sprintf("pod-%07d", n), owned("apps/v1", "ReplicaSet"))
 	p.Labels = map[string]string{"app": app}
 	p.UID = types.UID(p.Name)
+	p.OwnerReferences[0].Name, p.OwnerReferences[0].UID = app, types.UID(app)
 	p.Spec.NodeName = node
 	p.Spec.Containers[0].Image = "registry.example/app:1"
 	if n%10 == 0 {

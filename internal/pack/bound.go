@@ -56,41 +56,64 @@ func (v *solver) charges(count func(k int32) int64) []charge {
 }
 
 // findCharges numbers the kinds that ask for the same and may be in the same breeds,
-// and lists the entries that take such a pod.
+// and lists the entries that take such a pod. Where pools have policies of their own, a
+// pod of one form might have been of another: its charge is over the breeds of all.
 func (v *solver) findCharges() {
 	index := map[string]int32{}
-	for k := range v.kinds {
-		kd := &v.kinds[k]
-		buf := v.buf[:0]
-		for _, q := range kd.demand {
-			buf = binary.AppendVarint(buf, q)
+	byPool := v.s.poolPolicies()
+	for i := range v.batches {
+		b := &v.batches[i]
+		var all bitset
+		for k := b.first; k < b.last; k++ {
+			kd := &v.kinds[k]
+			breeds := kd.scheme.breeds
+			if byPool && b.last > b.first+1 {
+				if all == nil {
+					all = make(bitset, v.menu.words)
+					for o := b.first; o < b.last; o++ {
+						for w, bits := range v.kinds[o].scheme.breeds {
+							all[w] |= bits
+						}
+					}
+				}
+				breeds = all
+			}
+			kd.charge = v.chargeOf(index, kd.demand, breeds)
 		}
-		for _, w := range kd.scheme.breeds {
-			buf = binary.LittleEndian.AppendUint64(buf, w)
-		}
-		v.buf = buf
-		i, ok := index[string(buf)]
-		if !ok {
-			i = int32(len(v.templates))
-			index[string(buf)] = i
-			v.templates = append(v.templates, charge{demand: kd.demand, breeds: kd.scheme.breeds, entries: v.takersOf(kd)})
-		}
-		kd.charge = i
 	}
 }
 
-// takersOf returns the entries that take a pod of the kind.
-func (v *solver) takersOf(k *kind) []int32 {
+// chargeOf returns the number of a charge without pods.
+func (v *solver) chargeOf(index map[string]int32, demand []int64, breeds bitset) int32 {
+	buf := v.buf[:0]
+	for _, q := range demand {
+		buf = binary.AppendVarint(buf, q)
+	}
+	for _, w := range breeds {
+		buf = binary.LittleEndian.AppendUint64(buf, w)
+	}
+	v.buf = buf
+	i, ok := index[string(buf)]
+	if !ok {
+		i = int32(len(v.templates))
+		index[string(buf)] = i
+		v.templates = append(v.templates, charge{demand: demand, breeds: breeds, entries: v.takersOf(demand, breeds)})
+	}
+	return i
+}
+
+// takersOf returns the entries of some breeds that take a pod.
+func (v *solver) takersOf(demand []int64, breeds bitset) []int32 {
 	var list []int32
 	for pass, n := 0, 0; pass < 2; pass++ {
 		list = make([]int32, 0, n)
-		for b := k.scheme.breeds.next(0); b >= 0; b = k.scheme.breeds.next(b + 1) {
+		for b := breeds.next(0); b >= 0; b = breeds.next(b + 1) {
 			br := &v.menu.breeds[b]
 			if br.reservation >= 0 {
 				continue
 			}
 			for e := br.first; e < br.last; e++ {
-				if !v.menu.fits(e, k.demand) {
+				if !v.menu.fits(e, demand) {
 					continue
 				}
 				if n++; pass == 1 {
@@ -266,7 +289,8 @@ func (v *solver) findBound() int64 {
 		return least
 	}
 	least = max(least, v.boundAt(charges, v.findRates(charges, boundEffort)))
-	if v.near(least) || len(charges) > maxRows {
+	// A mix over all pools would put pods where their form may not be.
+	if v.near(least) || len(charges) > maxRows || v.s.poolPolicies() {
 		return least
 	}
 	return max(least, v.boundByColumns(charges))

@@ -135,13 +135,16 @@ func (v *solver) couldPlace() bool {
 		if b.placed == len(b.pods) {
 			continue
 		}
-		k := &v.kinds[b.last-1]
-		if len(v.templates[k.charge].entries) > 0 {
-			return true
-		}
-		for c, bucket := range k.scheme.ofNode {
-			if bucket >= 0 && v.s.classes.list[c].live > 0 {
+		// Forms may be for different pools.
+		for k := b.first; k < b.last; k++ {
+			kd := &v.kinds[k]
+			if len(v.templates[kd.charge].entries) > 0 {
 				return true
+			}
+			for c, bucket := range kd.scheme.ofNode {
+				if bucket >= 0 && v.s.classes.list[c].live > 0 {
+					return true
+				}
 			}
 		}
 	}

@@ -249,6 +249,12 @@ func TestRandomProblems(t *testing.T) {
 			for seed := range 60 * cases(t) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				p := randomProblem(r, test.f)
+				// In every other problem some pools have policies of their own.
+				for i := range p.Pools {
+					if own := Policy(r.IntN(4)); test.f.preferences && seed%2 == 1 && own <= Ignore {
+						p.Pools[i].Preferences = &own
+					}
+				}
 				for _, policy := range []Policy{Priced, Respect, Ignore} {
 					o := Options{Preferences: policy, Work: 4}
 					plan, err := Solve(p, o)
