@@ -39,15 +39,12 @@ type candidate struct {
 	lifecycle  string
 }
 
-// maxOverrides is EC2's limit on overrides over all templates of a fleet.
-const maxOverrides = 300
-
 func (s *Server) createFleet(c *call) error {
 	goals, err := s.checkFleet(c.p)
 	if err != nil {
 		return err
 	}
-	candidates, failed, err := s.candidates(c.p)
+	candidates, failed, err := s.candidates(c.p, goals[0].market)
 	if err != nil {
 		return err
 	}
@@ -93,6 +90,8 @@ type goal struct {
 	strategy     string
 	units        float64
 	least        float64
+	// market is of fleets that launch into reserved capacity alone: they have one goal.
+	market string
 }
 
 func (s *Server) checkFleet(p *params) ([]goal, error) {
@@ -129,6 +128,8 @@ func (s *Server) checkFleet(p *params) ([]goal, error) {
 		spot = total - onDemand
 	case OnDemand, "":
 		onDemand = total - spot
+	case marketBlock, "reserved-capacity":
+		return reservedGoal(p, kind, float64(total), onDemand+spot)
 	default:
 		return nil, invalidParameter("Invalid default target capacity type '%s'.", kind)
 	}
@@ -150,17 +151,37 @@ func (s *Server) checkFleet(p *params) ([]goal, error) {
 	}
 	var goals []goal
 	if onDemand > 0 {
-		goals = append(goals, goal{OnDemand, onDemandStrategy, float64(onDemand), leastOnDemand})
+		goals = append(goals, goal{capacityType: OnDemand, strategy: onDemandStrategy, units: float64(onDemand), least: leastOnDemand})
 	}
 	if spot > 0 {
-		goals = append(goals, goal{Spot, spotStrategy, float64(spot), leastSpot})
+		goals = append(goals, goal{capacityType: Spot, strategy: spotStrategy, units: float64(spot), least: leastSpot})
 	}
 	return goals, nil
 }
 
+// reservedGoal is that of a fleet for capacity blocks or interruptible reservations.
+func reservedGoal(p *params, kind string, total float64, others int) ([]goal, error) {
+	if others > 0 {
+		return nil, fail("InvalidTargetCapacitySpecification", "A fleet for '%s' has no other target capacity.", kind)
+	}
+	market := kind
+	types := p.strs("ReservedCapacityOptions.ReservationType")
+	switch {
+	case kind == marketBlock && len(types) > 0:
+		return nil, fail("InvalidParameterCombination", "ReservedCapacityOptions are for the target capacity type reserved-capacity.")
+	case kind == marketBlock:
+	case !slices.Equal(types, []string{marketInterruptible}):
+		return nil, invalidParameter("Invalid reservation types %v.", types)
+	default:
+		market = marketInterruptible
+	}
+	return []goal{{capacityType: OnDemand, strategy: "lowest-price", units: total, market: market}}, nil
+}
+
 // candidates resolves every override. What can never launch becomes an error of
 // the fleet, not of the call, as in EC2; a missing launch template fails the call.
-func (s *Server) candidates(p *params) ([]*candidate, []fleetError, error) {
+// market is the market type that they must have.
+func (s *Server) candidates(p *params, market string) ([]*candidate, []fleetError, error) {
 	var found []*candidate
 	var failed []fleetError
 	index := 0
@@ -194,8 +215,17 @@ func (s *Server) candidates(p *params) ([]*candidate, []fleetError, error) {
 			found = append(found, cand)
 		}
 	}
-	if index > maxOverrides {
-		return nil, nil, fail("InvalidParameterValue", "%d overrides exceed the limit of %d for a fleet.", index, maxOverrides)
+	type instancePool struct{ instanceType, subnet string }
+	pools := map[instancePool]bool{}
+	for _, cand := range found {
+		pool := instancePool{cand.spec.typ.Name, cand.spec.subnet.id}
+		if pools[pool] {
+			return nil, nil, fail("InvalidFleetConfig", "The fleet configuration contains duplicate instance pools.")
+		}
+		pools[pool] = true
+		if cand.spec.market != market {
+			return nil, nil, fail("InvalidFleetConfig", "The market type '%s' of the launch template does not fit the fleet's '%s'.", cand.spec.market, market)
+		}
 	}
 	return found, failed, nil
 }

@@ -263,11 +263,14 @@ func TestFleetRefusals(t *testing.T) {
 		}, "InvalidTargetCapacitySpecification"},
 		"strategy": {func(in *ec2.CreateFleetInput) { in.SpotOptions.AllocationStrategy = "best" }, "InvalidParameterValue"},
 		"dry run":  {func(in *ec2.CreateFleetInput) { in.DryRun = aws.Bool(true) }, "DryRunOperation"},
-		"too many overrides": {func(in *ec2.CreateFleetInput) {
-			one := in.LaunchTemplateConfigs[0].Overrides[0]
-			for range 300 {
-				in.LaunchTemplateConfigs[0].Overrides = append(in.LaunchTemplateConfigs[0].Overrides, one)
-			}
+		"one pool twice": {func(in *ec2.CreateFleetInput) {
+			in.LaunchTemplateConfigs[0].Overrides = append(in.LaunchTemplateConfigs[0].Overrides, in.LaunchTemplateConfigs[0].Overrides[0])
+		}, "InvalidFleetConfig"},
+		"a template for another market": {func(in *ec2.CreateFleetInput) {
+			in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeCapacityBlock
+		}, "InvalidFleetConfig"},
+		"reserved capacity of no type": {func(in *ec2.CreateFleetInput) {
+			in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeReservedCapacity
 		}, "InvalidParameterValue"},
 	}
 	for name, test := range tests {
@@ -280,6 +283,45 @@ func TestFleetRefusals(t *testing.T) {
 			wantCode(t, name, err, test.want)
 			if n := len(w.sim.Instances()); n != 0 {
 				t.Errorf("%d instances launched", n)
+			}
+		})
+	}
+}
+
+// Capacity blocks and interruptible reservations are markets of their own, which fleet
+// and template have to agree on.
+func TestFleetOfReservedMarkets(t *testing.T) {
+	block, interruptible := ec2types.MarketTypeCapacityBlock, ec2types.MarketTypeInterruptibleCapacityReservation
+	for market, target := range map[ec2types.MarketType]ec2types.DefaultTargetCapacityType{
+		block: ec2types.DefaultTargetCapacityTypeCapacityBlock, interruptible: ec2types.DefaultTargetCapacityTypeReservedCapacity,
+	} {
+		t.Run(string(market), func(t *testing.T) {
+			w := newWorld(t)
+			made := must(w.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
+				InstanceType: aws.String("m5.large"), InstancePlatform: "Linux/UNIX", AvailabilityZone: aws.String("us-west-2a"),
+				InstanceCount: aws.Int32(1), InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+			}))(t)
+			id := made.CapacityReservation.CapacityReservationId
+			must(w.ec2.CreateLaunchTemplate(t.Context(), &ec2.CreateLaunchTemplateInput{
+				LaunchTemplateName: aws.String("reserved"), LaunchTemplateData: &ec2types.RequestLaunchTemplateData{
+					ImageId:               aws.String(w.image("x86_64")),
+					InstanceMarketOptions: &ec2types.LaunchTemplateInstanceMarketOptionsRequest{MarketType: market},
+					CapacityReservationSpecification: &ec2types.LaunchTemplateCapacityReservationSpecificationRequest{
+						CapacityReservationTarget: &ec2types.CapacityReservationTarget{CapacityReservationId: id},
+					},
+				},
+			}))(t)
+			in := w.fleetInput("reserved", onDemand, 1, offer{"m5.large", "us-west-2a"})
+			_, err := w.ec2.CreateFleet(t.Context(), in)
+			wantCode(t, "an on-demand fleet", err, "InvalidFleetConfig")
+			in.TargetCapacitySpecification.DefaultTargetCapacityType = target
+			if market == interruptible {
+				in.ReservedCapacityOptions = &ec2types.ReservedCapacityOptionsRequest{
+					ReservationTypes: []ec2types.FleetReservationType{ec2types.FleetReservationTypeInterruptibleCapacityReservation},
+				}
+			}
+			if i := w.describe(w.launch(in)[0]); aws.ToString(i.CapacityReservationId) != *id {
+				t.Errorf("launched into %q, want %s", aws.ToString(i.CapacityReservationId), *id)
 			}
 		})
 	}

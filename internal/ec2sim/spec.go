@@ -37,7 +37,15 @@ type launchSpec struct {
 	// spot and maxPrice come from InstanceMarketOptions.
 	spot     bool
 	maxPrice int64
+	// market is the market type of a launch into reserved capacity, empty otherwise.
+	market string
 }
+
+// Market types of launches into reserved capacity.
+const (
+	marketBlock         = "capacity-block"
+	marketInterruptible = "interruptible-capacity-reservation"
+)
 
 // maxUserData is EC2's limit before base64.
 const maxUserData = 16 << 10
@@ -244,7 +252,18 @@ func (s *Server) resolveProfile(l layers, spec *launchSpec) error {
 }
 
 func (s *Server) resolveMarket(l layers, spec *launchSpec) error {
-	spec.spot = l.str("InstanceMarketOptions.MarketType") == "spot"
+	switch kind := l.str("InstanceMarketOptions.MarketType"); kind {
+	case "":
+	case Spot:
+		spec.spot = true
+	case marketBlock, marketInterruptible:
+		if l.str("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId") == "" {
+			return fail("InvalidParameterCombination", "Market type '%s' needs the capacity reservation to launch into.", kind)
+		}
+		spec.market = kind
+	default:
+		return invalidParameter("Invalid market type '%s'.", kind)
+	}
 	text := l.str("InstanceMarketOptions.SpotOptions.MaxPrice")
 	if text == "" {
 		text = l.str("MaxPrice")

@@ -57,6 +57,7 @@ func TestPlanFleet(t *testing.T) {
 	}
 	block := &aws.EC2NodeClass{Status: aws.EC2NodeClassStatus{CapacityReservations: []aws.CapacityReservation{
 		{ID: "cr-b", ReservationType: aws.CapacityReservationTypeCapacityBlock},
+		{ID: "cr-c", Interruptible: true},
 	}}}
 	variety := &karpenter.NodeClaim{Spec: karpenter.NodeClaimSpec{Requirements: []karpenter.NodeSelectorRequirementWithMinValues{{Key: "x", MinValues: new(2)}}}}
 	tests := map[string]struct {
@@ -83,7 +84,13 @@ func TestPlanFleet(t *testing.T) {
 			"reserved m/a"},
 		"block last of reserved": {"a capacity block is a market of its own", nil,
 			[]cloud.InstanceType{kind("m", nil, offer("reserved", "b", 0), offer("spot", "a", 1))}, shortages{},
-			"reserved block m/b"},
+			"reserved capacity-block m/b"},
+		"interruptible before block": {"it doesn't end by itself", nil,
+			[]cloud.InstanceType{kind("m", nil, offer("reserved", "b", 0), offer("reserved", "c", 0))}, shortages{},
+			"reserved interruptible-capacity-reservation m/c"},
+		"ordinary before interruptible": {"and not both in one fleet", nil,
+			[]cloud.InstanceType{kind("m", nil, offer("reserved", "c", 0), offer("reserved", "a", 0))}, shortages{},
+			"reserved m/a"},
 		"known shortage": {"", nil,
 			[]cloud.InstanceType{kind("m", nil, offer("spot", "a", 1), offer("on-demand", "a", 2))},
 			shortages{offerings: map[offeringKey]bool{{capacityType: "spot", instanceType: "m", zone: "a"}: true}},
@@ -105,8 +112,8 @@ func TestPlanFleet(t *testing.T) {
 			}
 			plan := planFleet(claim, block, tt.types, tt.short)
 			got := plan.capacityType
-			if plan.block {
-				got += " block"
+			if plan.market != "" {
+				got += " " + string(plan.market)
 			}
 			for _, c := range plan.candidates {
 				got += " " + c.instance.Name + "/" + c.zone

@@ -257,20 +257,13 @@ func (p *Provider) fleetTemplates(ctx context.Context, req cloud.LaunchRequest, 
 		}
 		in := templateInput{
 			class: req.Class, capacityType: plan.capacityType, image: key.image, userData: data,
-			efas: key.efas, cards: key.cards, reservation: key.reservation, block: plan.block,
-			interruptible: isInterruptible(req.Class, key.reservation), ipv6: info.ipv6,
+			efas: key.efas, cards: key.cards, reservation: key.reservation, market: plan.market, ipv6: info.ipv6,
 			tags: p.sharedTags(req.Class, req.Claim),
 		}
 		wg.Go(func() { names[i], errs[i] = p.ensureTemplate(ctx, in) })
 	}
 	wg.Wait()
 	return names, errors.Join(errs...)
-}
-
-func isInterruptible(class *aws.EC2NodeClass, reservation string) bool {
-	return slices.ContainsFunc(class.Status.CapacityReservations, func(r aws.CapacityReservation) bool {
-		return r.ID == reservation && r.Interruptible
-	})
 }
 
 // registeredLabels are those that the kubelet registers with: the request's, and
@@ -323,7 +316,13 @@ func fleetInput(plan fleetPlan, tags map[string]string, context *string) *ec2.Cr
 		in.TagSpecifications = append(in.TagSpecifications, ec2types.TagSpecification{ResourceType: kind, Tags: ec2Tags(tags)})
 	}
 	switch {
-	case plan.block:
+	case plan.market == ec2types.MarketTypeInterruptibleCapacityReservation:
+		// https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-fleet-launch-instances-interruptible-cr-walkthrough.html
+		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeReservedCapacity
+		in.ReservedCapacityOptions = &ec2types.ReservedCapacityOptionsRequest{
+			ReservationTypes: []ec2types.FleetReservationType{ec2types.FleetReservationTypeInterruptibleCapacityReservation},
+		}
+	case plan.market == ec2types.MarketTypeCapacityBlock:
 		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeCapacityBlock
 	case plan.capacityType == cloud.Spot:
 		in.TargetCapacitySpecification.DefaultTargetCapacityType = ec2types.DefaultTargetCapacityTypeSpot

@@ -22,6 +22,7 @@ type candidate struct {
 	zone        string
 	microUSD    int64
 	reservation string
+	left        int // instances that the reservation has left
 	// exotic types have what pods have to ask for: bare metal, accelerators.
 	exotic bool
 }
@@ -30,18 +31,19 @@ type candidate struct {
 type fleetPlan struct {
 	// capacityType is of all candidates; one fleet has one market.
 	capacityType string
-	// block says that the candidates are capacity blocks, a market of their own.
-	block bool
+	// market is of capacity blocks or interruptible reservations, which can be had only
+	// by a fleet for such alone, and empty for everything else.
+	market ec2types.MarketType
 	// candidates are sorted by price, type, zone.
 	candidates []candidate
 }
 
-// planFleet chooses the market and the offerings: reserved before spot before
-// on-demand, the cheapest types, no bare metal or accelerators while anything else
+// planFleet chooses the market and the offerings: reserved, interruptible and capacity
+// blocks last, before spot before on-demand, the cheapest types, no bare metal or accelerators while anything else
 // will do, and no spot that costs more than on-demand. It returns no candidates if
 // all that was asked for is out, as far as is known.
 func planFleet(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, types []cloud.InstanceType, short shortages) fleetPlan {
-	var reserved, blocks, spot, onDemand []candidate
+	var reserved, interruptible, blocks, spot, onDemand []candidate
 	for i := range types {
 		t := &types[i]
 		exotic := t.Labels[aws.LabelInstanceGPUCount] != "" || t.Labels[aws.LabelInstanceAcceleratorCount] != "" ||
@@ -50,16 +52,19 @@ func planFleet(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, types []clou
 			if !o.Available || short.out(o.CapacityType, t.Name, o.Zone, o.ReservationID) {
 				continue
 			}
-			c := candidate{t, o.Zone, o.MicroUSD, o.ReservationID, exotic}
+			c := candidate{t, o.Zone, o.MicroUSD, o.ReservationID, o.ReservedCount, exotic}
 			switch o.CapacityType {
 			case cloud.Spot:
 				spot = append(spot, c)
 			case cloud.OnDemand:
 				onDemand = append(onDemand, c)
 			case cloud.Reserved:
-				if isBlock(class, o.ReservationID) {
+				switch marketOf(class, o.ReservationID) {
+				case ec2types.MarketTypeCapacityBlock:
 					blocks = append(blocks, c)
-				} else {
+				case ec2types.MarketTypeInterruptibleCapacityReservation:
+					interruptible = append(interruptible, c)
+				default:
 					reserved = append(reserved, c)
 				}
 			}
@@ -67,7 +72,8 @@ func planFleet(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, types []clou
 	}
 	// minValues asks for variety that these two would take away.
 	if !asksForVariety(claim) {
-		reserved, spot, onDemand = plainOnly(reserved), plainOnly(spot), plainOnly(onDemand)
+		reserved, interruptible = plainOnly(reserved), plainOnly(interruptible)
+		spot, onDemand = plainOnly(spot), plainOnly(onDemand)
 		if len(onDemand) > 0 {
 			cheapest := slices.MinFunc(onDemand, byPrice).microUSD
 			spot = slices.DeleteFunc(spot, func(c candidate) bool { return c.microUSD > cheapest })
@@ -75,20 +81,50 @@ func planFleet(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, types []clou
 	}
 	switch {
 	case len(reserved) > 0:
-		return fleetPlan{capacityType: cloud.Reserved, candidates: cheapestTypes(reserved)}
+		return fleetPlan{capacityType: cloud.Reserved, candidates: cheapestTypes(onePerPool(reserved))}
+	case len(interruptible) > 0:
+		return fleetPlan{
+			capacityType: cloud.Reserved, market: ec2types.MarketTypeInterruptibleCapacityReservation,
+			candidates: cheapestTypes(onePerPool(interruptible)),
+		}
 	case len(blocks) > 0:
 		// One fleet launches into one block.
 		slices.SortFunc(blocks, byPrice)
-		return fleetPlan{capacityType: cloud.Reserved, block: true, candidates: blocks[:1]}
+		return fleetPlan{capacityType: cloud.Reserved, market: ec2types.MarketTypeCapacityBlock, candidates: blocks[:1]}
 	case len(spot) > 0:
 		return fleetPlan{capacityType: cloud.Spot, candidates: cheapestTypes(spot)}
 	}
 	return fleetPlan{capacityType: cloud.OnDemand, candidates: cheapestTypes(onDemand)}
 }
 
-func isBlock(class *aws.EC2NodeClass, reservation string) bool {
-	return slices.ContainsFunc(class.Status.CapacityReservations, func(r aws.CapacityReservation) bool {
-		return r.ID == reservation && r.ReservationType == aws.CapacityReservationTypeCapacityBlock
+// marketOf is the market of the reservation, empty for an ordinary one.
+func marketOf(class *aws.EC2NodeClass, reservation string) ec2types.MarketType {
+	for _, r := range class.Status.CapacityReservations {
+		switch {
+		case r.ID != reservation:
+		case r.ReservationType == aws.CapacityReservationTypeCapacityBlock:
+			return ec2types.MarketTypeCapacityBlock
+		case r.Interruptible:
+			return ec2types.MarketTypeInterruptibleCapacityReservation
+		}
+	}
+	return ""
+}
+
+// onePerPool keeps, of the reservations for a type in a zone, that with most left: EC2
+// refuses a fleet that names a type and subnet twice. The others' turn comes when it
+// is used up.
+func onePerPool(list []candidate) []candidate {
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(
+			strings.Compare(a.instance.Name, b.instance.Name),
+			strings.Compare(a.zone, b.zone),
+			cmp.Compare(b.left, a.left),
+			strings.Compare(a.reservation, b.reservation),
+		)
+	})
+	return slices.CompactFunc(list, func(a, b candidate) bool {
+		return a.instance.Name == b.instance.Name && a.zone == b.zone
 	})
 }
 

@@ -71,6 +71,50 @@ func TestLaunchReserved(t *testing.T) {
 	}
 }
 
+// Of two reservations of one type in one zone, that with most left is used, then the
+// other: EC2 refuses a fleet that names both. Interruptible ones and capacity blocks
+// are asked for in their own markets.
+func TestLaunchReservedMarkets(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := newClass()
+	zone := w.resolve(p, newClass()).Status.Subnets[0].Zone
+	var ids []string
+	for _, n := range []int32{1, 2, 1, 1} {
+		made, err := p.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
+			InstanceType: new("m5.large"), AvailabilityZone: &zone, InstanceCount: &n,
+			InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := *made.CapacityReservation.CapacityReservationId
+		ids = append(ids, id)
+		class.Spec.CapacityReservationSelectorTerms = append(class.Spec.CapacityReservationSelectorTerms, aws.CapacityReservationSelectorTerm{ID: id})
+	}
+	w.resolve(p, class)
+	// The simulator has ordinary ones alone: what the others are the class's status says.
+	for i := range class.Status.CapacityReservations {
+		switch r := &class.Status.CapacityReservations[i]; r.ID {
+		case ids[2]:
+			r.Interruptible = true
+		case ids[3]:
+			r.ReservationType = aws.CapacityReservationTypeCapacityBlock
+		}
+	}
+	used := map[string]int{}
+	for n := range 5 {
+		i := w.launch(p, w.request(p, class, w.claim(fmt.Sprint(n)), []string{"m5.large"}, []string{cloud.Reserved}))
+		used[i.ReservationID]++
+		if want := map[int]string{0: ids[1], 3: ids[2], 4: ids[3]}[n]; want != "" && i.ReservationID != want {
+			t.Errorf("launch %d is in %s, want %s of %v", n, i.ReservationID, want, ids)
+		}
+	}
+	if diff := gocmp.Diff(map[string]int{ids[0]: 1, ids[1]: 2, ids[2]: 1, ids[3]: 1}, used); diff != "" {
+		t.Errorf("instances by reservation (-want +got):\n%s", diff)
+	}
+}
+
 // When a reservation's owner takes it back there is a notice, and the reservation is
 // left alone from then on.
 func TestReservationInterrupted(t *testing.T) {

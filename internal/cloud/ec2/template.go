@@ -38,11 +38,10 @@ type templateInput struct {
 	// cards is how many network cards the type has.
 	cards int64
 	// reservation is what to launch into, empty for none.
-	reservation   string
-	block         bool
-	interruptible bool
-	ipv6          bool
-	tags          map[string]string
+	reservation string
+	market      ec2types.MarketType // as in fleetPlan
+	ipv6        bool
+	tags        map[string]string
 }
 
 // templateData writes the launch template. It holds all that the types of one fleet
@@ -92,11 +91,8 @@ func templateData(in templateInput) *ec2types.RequestLaunchTemplateData {
 			CapacityReservationTarget:     &ec2types.CapacityReservationTarget{CapacityReservationId: &in.reservation},
 		}
 	}
-	switch {
-	case in.block:
-		data.InstanceMarketOptions = &ec2types.LaunchTemplateInstanceMarketOptionsRequest{MarketType: ec2types.MarketTypeCapacityBlock}
-	case in.interruptible:
-		data.InstanceMarketOptions = &ec2types.LaunchTemplateInstanceMarketOptionsRequest{MarketType: ec2types.MarketTypeInterruptibleCapacityReservation}
+	if in.market != "" {
+		data.InstanceMarketOptions = &ec2types.LaunchTemplateInstanceMarketOptionsRequest{MarketType: in.market}
 	}
 	return data
 }

@@ -39,20 +39,19 @@ func TestTemplateData(t *testing.T) {
 				t.Fatal(err)
 			}
 			var in struct {
-				CapacityType  string `json:"capacityType"`
-				EFAs          int64  `json:"efas"`
-				Cards         int64  `json:"cards"`
-				Reservation   string `json:"reservation"`
-				Block         bool   `json:"block"`
-				Interruptible bool   `json:"interruptible"`
-				IPv6          bool   `json:"ipv6"`
+				CapacityType string              `json:"capacityType"`
+				EFAs         int64               `json:"efas"`
+				Cards        int64               `json:"cards"`
+				Reservation  string              `json:"reservation"`
+				Market       ec2types.MarketType `json:"market"`
+				IPv6         bool                `json:"ipv6"`
 			}
 			if err := yaml.UnmarshalStrict(section["in"], &in); err != nil {
 				t.Fatal(err)
 			}
 			data := templateData(templateInput{
 				class: class, capacityType: in.CapacityType, image: "ami-1", userData: "join", efas: in.EFAs, cards: in.Cards,
-				reservation: in.Reservation, block: in.Block, interruptible: in.Interruptible, ipv6: in.IPv6,
+				reservation: in.Reservation, market: in.Market, ipv6: in.IPv6,
 				tags: map[string]string{"b": "2", "a": "1"},
 			})
 			got := told(t, data)
