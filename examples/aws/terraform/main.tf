@@ -15,6 +15,8 @@ data "aws_caller_identity" "current" {}
 data "aws_partition" "current" {}
 data "aws_region" "current" {}
 
+# Names begin alike and end in what makes them unique: a cluster's name may be longer
+# than theirs, and roles are the account's, in every region.
 locals {
   region = coalesce(var.region, data.aws_region.current.name)
 
@@ -53,7 +55,7 @@ locals {
 }
 
 resource "aws_sqs_queue" "interruption" {
-  name = var.cluster_name
+  name_prefix = "coppice-"
   # A message is worth nothing after a few minutes: the instance is gone then.
   message_retention_seconds = 300
   sqs_managed_sse_enabled   = true
@@ -88,7 +90,7 @@ resource "aws_sqs_queue_policy" "interruption" {
 resource "aws_cloudwatch_event_rule" "notice" {
   for_each = local.notices
 
-  name = "${var.cluster_name}-${each.key}"
+  name_prefix = "coppice-${each.key}-"
   event_pattern = jsonencode({
     for key, value in {
       source      = [each.value.source]
@@ -109,7 +111,7 @@ resource "aws_cloudwatch_event_target" "notice" {
 
 # What nodes are.
 resource "aws_iam_role" "node" {
-  name = "CoppiceNode-${var.cluster_name}"
+  name_prefix = "CoppiceNode-"
   assume_role_policy = jsonencode({
     Version = "2012-10-17"
     Statement = [{
@@ -142,7 +144,7 @@ resource "aws_eks_access_entry" "node" {
 
 # What the controller is.
 resource "aws_iam_role" "controller" {
-  name = "CoppiceController-${var.cluster_name}"
+  name_prefix = "CoppiceController-"
   assume_role_policy = jsonencode({
     Version = "2012-10-17"
     Statement = [{
@@ -155,7 +157,7 @@ resource "aws_iam_role" "controller" {
 }
 
 resource "aws_iam_policy" "controller" {
-  name = "CoppiceController-${var.cluster_name}"
+  name_prefix = "CoppiceController-"
   policy = templatefile("${path.module}/../controller-policy.json", {
     partition     = data.aws_partition.current.partition
     region        = local.region

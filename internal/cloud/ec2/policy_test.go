@@ -217,6 +217,12 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 	if conditions < 10 {
 		t.Errorf("only %d conditions are about tags", conditions)
 	}
+	// A profile that isn't there yet has no path by which IAM could match it.
+	if !slices.ContainsFunc(examplePolicy(t).Statement, func(s statement) bool {
+		return slices.Contains(s.Action, "iam:GetInstanceProfile") && matchesLike(s.Resource[0], "arn:aws:iam::123456789012:instance-profile/"+p.profileName(class))
+	}) {
+		t.Error("a profile that isn't there yet can't be looked for")
+	}
 	// Instance profiles are where the policy lets them be.
 	profile := path.Join("arn:aws:iam::123456789012:instance-profile", p.profilePath(class), p.profileName(class))
 	for _, s := range examplePolicy(t).Statement {
@@ -270,6 +276,11 @@ func TestCloudFormation(t *testing.T) {
 	}
 	kinds := map[cloud.InterruptionKind]bool{}
 	for name, r := range template.Resources {
+		for _, property := range []string{"RoleName", "ManagedPolicyName", "QueueName", "Name"} {
+			if r.Properties[property] != nil {
+				t.Errorf("%s has a name, which a cluster's can make too long and another region's stack can take", name)
+			}
+		}
 		if r.Type != "AWS::Events::Rule" {
 			continue
 		}
