@@ -151,8 +151,10 @@ func Run(ctx context.Context, o Options) error {
 			options.Queue = o.Interruptions
 			return interrupt.Setup(mgr, o.Cloud, clk, options)
 		},
-		"keep":    func() error { return keep.Setup(mgr, o.Cloud, clk, o.KnowledgeNamespace) },
-		"disrupt": func() error { return disrupt.Setup(mgr, state, synced, o.Cloud, clk, o.Gates, book) },
+		"keep": func() error { return keep.Setup(mgr, o.Cloud, clk, o.KnowledgeNamespace) },
+		"disrupt": func() error {
+			return disrupt.Setup(mgr, state, synced, o.Cloud, clk, o.Gates, pack.Options{Preferences: o.Preferences, MinValues: o.MinValues}, book)
+		},
 	} {
 		if err := setup(); err != nil {
 			return fmt.Errorf("set up %s: %w", name, err)

@@ -298,15 +298,13 @@ func (l *loop) protect(claim string) {
 }
 
 // proceed takes the step that is due on a command under way.
-func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluster.Node, declared map[string]Pool) error {
+func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluster.Node, declared map[string]Pool, away map[string]bool) error {
 	step, why := c.step(byClaim, l.clock.Now())
 	pools := poolsOf(c, byClaim)
 	if step == Wait || step == Release {
-		// It hasn't gone so far that a pause comes too late.
-		for _, name := range pools {
-			if _, paused := declared[name].Options.PausedUntil(l.clock.Now()); paused {
-				return l.giveUp(ctx, c, byClaim, fmt.Sprintf("NodePool %s is paused %s", name, declared[name].Options.Pause))
-			}
+		// It hasn't gone so far that this comes too late.
+		if why := l.stopped(c, byClaim, declared, away); why != "" {
+			return l.giveUp(ctx, c, byClaim, why)
 		}
 	}
 	switch step {
@@ -321,8 +319,27 @@ func (l *loop) proceed(ctx context.Context, c Command, byClaim map[string]cluste
 		l.noteFailure(c, pools, why)
 		return l.giveUp(ctx, c, byClaim, why)
 	}
-	l.noteSuccess(c, pools, byClaim)
+	l.noteSuccess(c, pools, byClaim, declared)
 	return l.release(ctx, c, byClaim)
+}
+
+// stopped says what has come up since a command was decided on that would have kept it
+// from being begun.
+func (l *loop) stopped(c Command, byClaim map[string]cluster.Node, declared map[string]Pool, away map[string]bool) string {
+	for _, name := range poolsOf(c, byClaim) {
+		if _, paused := declared[name].Options.PausedUntil(l.clock.Now()); paused {
+			return fmt.Sprintf("NodePool %s is paused %s", name, declared[name].Options.Pause)
+		}
+		if r := l.rollouts[name]; c.Reason == drifted && r.Held {
+			return fmt.Sprintf("the rollout of NodePool %s is halted while %s", name, r.Why)
+		}
+	}
+	for _, name := range slices.Concat(c.Claims, c.Replacements) {
+		if n, ok := byClaim[name]; ok && shiftedAway(n, away) {
+			return fmt.Sprintf("a zonal shift moves traffic away from zone %s", n.Labels()[aws.LabelTopologyZoneID])
+		}
+	}
+	return ""
 }
 
 // giveUp rolls a command back and says why.
@@ -359,10 +376,10 @@ func (l *loop) noteFailure(c Command, pools []string, why string) {
 	}
 }
 
-func (l *loop) noteSuccess(c Command, pools []string, byClaim map[string]cluster.Node) {
+func (l *loop) noteSuccess(c Command, pools []string, byClaim map[string]cluster.Node, declared map[string]Pool) {
 	if c.Reason == drifted {
 		if !slices.ContainsFunc(l.proofs, func(p *proof) bool { return p.command.ID == c.ID }) {
-			l.proofs = append(l.proofs, &proof{command: c, pools: pools, frail: frail(slices.Collect(maps.Values(byClaim)))})
+			l.proofs = append(l.proofs, &proof{command: c, pools: pools, frail: frail(slices.Collect(maps.Values(byClaim)), replacements(declared, l.clock.Now()))})
 		}
 		return
 	}

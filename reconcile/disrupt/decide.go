@@ -37,6 +37,9 @@ type Input struct {
 	Guards Guards
 	// Core is the fleet in the packing core's terms. It is as it was after a decision.
 	Core *pack.State
+	// Policy is how pods are planned for when they are pending, so that where they move
+	// suits them as well.
+	Policy pack.Options
 	// Rollouts is how each pool's replacement of drifted nodes has gone so far.
 	Rollouts map[string]Rollout
 	// Unsure counts each pool's replacements of drifted nodes whose pods have yet to do
@@ -151,7 +154,7 @@ func Decide(in Input) Decision {
 		d.verdicts[n.Claim.Name] = map[karpenter.DisruptionReason]Block{}
 	}
 	d.count()
-	d.trial = consolidate.Begin(in.Core, marked, pack.Options{})
+	d.trial = consolidate.Begin(in.Core, marked, in.Policy)
 	defer d.trial.Undo()
 	d.repair()
 	d.empties()
@@ -286,7 +289,11 @@ func (d *decider) held(n cluster.Node) (Block, bool) {
 }
 
 // away reports whether a node is in a zone that traffic is moved away from.
-func (d *decider) away(n cluster.Node) bool { return d.in.Away[n.Labels()[aws.LabelTopologyZoneID]] }
+func (d *decider) away(n cluster.Node) bool { return shiftedAway(n, d.in.Away) }
+
+func shiftedAway(n cluster.Node, away map[string]bool) bool {
+	return away[n.Labels()[aws.LabelTopologyZoneID]]
+}
 
 func (d *decider) shifted(n cluster.Node) Block {
 	return Block{Code: "ZonalShift", Message: fmt.Sprintf("a zonal shift moves traffic away from zone %s; its nodes stay until it ends", n.Labels()[aws.LabelTopologyZoneID])}

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/consolidate"
 	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/provision"
 	"github.com/coppice-dev/coppice/schemas/aws"
@@ -70,6 +71,7 @@ type loop struct {
 	book    *record.Book
 	metrics *metrics
 	gates   Gates
+	policy  pack.Options
 
 	// What has failed is forgotten with a restart, which is a chance to try again.
 	rollouts map[string]Rollout
@@ -77,6 +79,8 @@ type loop struct {
 	failed   map[string]time.Time
 	told     map[string]told
 	proofs   []*proof
+	// began is when the first pass was.
+	began time.Time
 	// paused says of each pool that is paused until when, by whom and why.
 	paused map[string]string
 
@@ -137,13 +141,15 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 		return poll, err
 	}
 	l.pauses(declared)
+	l.recall(nodes, declared)
 	l.prove(byClaim, declared)
+	away, shiftErr := l.cloud.Shifted(ctx) // as good as none until it can be asked
 	commands := underWay(nodes)
-	errs := []error{l.strip(ctx, nodes)}
+	errs := []error{shiftErr, l.strip(ctx, nodes)}
 	for _, c := range commands {
-		errs = append(errs, l.proceed(ctx, c, byClaim, declared))
+		errs = append(errs, l.proceed(ctx, c, byClaim, declared, away))
 	}
-	in, pools, poolErr, err := l.input(ctx, declared)
+	in, pools, poolErr, err := l.input(ctx, declared, away)
 	errs = append(errs, poolErr)
 	if err != nil {
 		return poll, errors.Join(append(errs, err)...)
@@ -231,7 +237,7 @@ func (l *loop) pauses(pools map[string]Pool) {
 
 // input gathers what a decision depends on. A class whose types can't be listed, which
 // poolErr tells, costs its pools their replacements in this pass, and nothing else.
-func (l *loop) input(ctx context.Context, declared map[string]Pool) (in Input, pools map[string]cluster.Pool, poolErr, err error) {
+func (l *loop) input(ctx context.Context, declared map[string]Pool, away map[string]bool) (in Input, pools map[string]cluster.Pool, poolErr, err error) {
 	var pdbs policyv1.PodDisruptionBudgetList
 	if err := l.kube.List(ctx, &pdbs); err != nil {
 		return Input{}, nil, nil, fmt.Errorf("list PodDisruptionBudgets: %w", err)
@@ -240,13 +246,9 @@ func (l *loop) input(ctx context.Context, declared map[string]Pool) (in Input, p
 	if err := l.model.Sync(l.state, open); err != nil {
 		return Input{}, nil, poolErr, err
 	}
-	away, err := l.cloud.Shifted(ctx)
-	if err != nil {
-		poolErr = errors.Join(poolErr, err) // as good as none until it can be asked
-	}
 	now, shot := l.clock.Now(), l.state.Snapshot()
 	in = Input{
-		Now: now, Nodes: shot.Nodes, Pools: declared, Guards: NewGuards(pdbs.Items), Core: l.model.Core(),
+		Now: now, Nodes: shot.Nodes, Pools: declared, Guards: NewGuards(pdbs.Items), Core: l.model.Core(), Policy: l.policy,
 		Rollouts: l.rollouts, Unsure: unsure(l.proofs), Away: away, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
 	}
 	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
 // proof is whether pods do well on what has taken a drifted machine's place. Until that
@@ -19,10 +20,15 @@ type proof struct {
 	pools   []string
 	// frail are owners whose pods failed before, wherever they ran.
 	frail map[types.UID]bool
-	// moved is when the machines that went were gone, zero before.
-	moved time.Time
-	// failing says that pods have failed, and fail still.
-	failing bool
+	// began is when the first of the machines began to go, moved when they were gone,
+	// zero before.
+	began, moved time.Time
+	// late says that they take so long to go that the rollout doesn't wait for it.
+	late bool
+	// good is since when all pods there have been ready, zero while one isn't.
+	good time.Time
+	// failing is what pods have failed at, until they have been good for a while.
+	failing string
 }
 
 const (
@@ -31,7 +37,8 @@ const (
 	// seconds.
 	proving = 30 * time.Second
 	// unproven is how long it is waited for pods that don't become ready, but don't fail
-	// either.
+	// either, and for a drain. It is the kubelet's longest wait before it starts a failed
+	// container again, so that within it each that fails is seen to.
 	unproven = 5 * time.Minute
 )
 
@@ -58,10 +65,14 @@ func owner(p *corev1.Pod) types.UID {
 	return p.UID
 }
 
-// frail returns the owners of pods that fail now.
-func frail(nodes []cluster.Node) map[types.UID]bool {
+// frail returns the owners of pods that fail now on nodes other than fresh ones: what a
+// rollout has brought about is no excuse for what it does next.
+func frail(nodes []cluster.Node, fresh func(cluster.Node) bool) map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for _, n := range nodes {
+		if fresh(n) {
+			continue
+		}
 		for _, p := range n.Pods {
 			if failure(p) != "" {
 				out[owner(p)] = true
@@ -81,6 +92,7 @@ func (p *proof) verdict(byClaim map[string]cluster.Node, now time.Time) (settled
 		}
 		for _, pod := range n.Pods {
 			if text := failure(pod); text != "" && !p.frail[owner(pod)] {
+				p.good = time.Time{}
 				return false, fmt.Sprintf("%s on the new Node %s, and wasn't before", text, n.Name())
 			}
 			if cluster.Reschedulable(pod) {
@@ -89,15 +101,30 @@ func (p *proof) verdict(byClaim map[string]cluster.Node, now time.Time) (settled
 			}
 		}
 	}
-	kept := 0
+	switch {
+	case pods > 0 && !ready:
+		p.good = time.Time{}
+	case p.good.IsZero():
+		p.good = now
+	}
+	kept, leaving := 0, false
 	for _, name := range p.command.Claims {
 		switch n, there := byClaim[name]; {
 		case !there:
-		case n.Deleting() || p.command.marks(n):
-			return false, ""
+		case n.Deleting():
+			leaving = true
+			if p.began.IsZero() {
+				p.began = now
+			}
+		case p.command.marks(n):
+			leaving = true
 		default:
 			kept++ // given back at the last moment
 		}
+	}
+	if leaving {
+		p.late = !p.began.IsZero() && now.Sub(p.began) >= unproven
+		return false, ""
 	}
 	if kept == len(p.command.Claims) {
 		return true, ""
@@ -105,53 +132,124 @@ func (p *proof) verdict(byClaim map[string]cluster.Node, now time.Time) (settled
 	if p.moved.IsZero() {
 		p.moved = now
 	}
-	since := now.Sub(p.moved)
-	return pods == 0 || ready && since >= proving || since >= unproven, ""
+	return pods == 0 || !now.Before(p.due()), ""
+}
+
+// due is when time alone settles the question or, while machines are going, makes it
+// late; zero if it doesn't.
+func (p *proof) due() time.Time {
+	switch {
+	case p.late && p.moved.IsZero(), p.began.IsZero() && p.moved.IsZero():
+		return time.Time{}
+	case p.moved.IsZero():
+		return p.began.Add(unproven)
+	}
+	at := p.moved.Add(unproven)
+	if p.good.IsZero() {
+		return at
+	}
+	from := p.moved
+	if p.good.After(from) {
+		from = p.good
+	}
+	if proven := from.Add(proving); proven.Before(at) {
+		return proven
+	}
+	return at
 }
 
 // prove looks at what was replaced last, widens the rollouts of which pods do well, and
-// halts those of which they don't for as long as that lasts.
+// halts those of which they don't until they have been well for a while: a container
+// that crashes again and again runs in between.
 func (l *loop) prove(byClaim map[string]cluster.Node, pools map[string]Pool) {
 	now := l.clock.Now()
+	var well []*proof
 	l.proofs = slices.DeleteFunc(l.proofs, func(p *proof) bool {
 		settled, why := p.verdict(byClaim, now)
 		switch {
-		case why != "" && !p.failing:
-			p.failing = true
+		case why != "" && p.failing == "":
+			p.failing = why
 			for _, name := range p.pools {
-				r := l.rollouts[name].failed(why, now)
-				r.Held = true
-				l.rollouts[name] = r
+				l.rollouts[name] = l.rollouts[name].failed(why, now)
 				if pool, ok := pools[name]; ok {
 					l.events.Eventf(pool.NodePool, nil, corev1.EventTypeWarning, "RolloutHalted", "Disrupt", "No more drifted nodes are replaced: %s", why)
 				}
 			}
-		case why == "" && p.failing:
-			for _, name := range p.pools {
-				r := l.rollouts[name]
-				r.Held = false
-				l.rollouts[name] = r
-			}
-			return true // what it proves is that the rollout may be tried again
-		case settled && p.moved.IsZero():
-			return true // nothing has moved
-		case settled:
-			for _, name := range p.pools {
-				if r := l.rollouts[name]; !r.Held {
-					l.rollouts[name] = r.succeeded()
-				}
-			}
-			return true
+		case p.failing != "":
+			// What it proves in the end is that the rollout may be tried again.
+			return !p.good.IsZero() && now.Sub(p.good) >= proving
+		case settled && !p.moved.IsZero():
+			well = append(well, p)
 		}
-		return false
+		return settled
 	})
+	for name, r := range l.rollouts {
+		r.Held = false
+		for _, p := range l.proofs {
+			if p.failing != "" && slices.Contains(p.pools, name) {
+				r.Held, r.Why = true, p.failing
+				break
+			}
+		}
+		l.rollouts[name] = r
+	}
+	for _, p := range well {
+		for _, name := range p.pools {
+			if r := l.rollouts[name]; !r.Held {
+				l.rollouts[name] = r.succeeded()
+			}
+		}
+	}
+}
+
+// recall finds again what halted rollouts before a restart: replacements whose pods
+// fail, in pools that have others to replace.
+func (l *loop) recall(nodes []cluster.Node, pools map[string]Pool) {
+	now := l.clock.Now()
+	if l.began.IsZero() {
+		l.began = now
+	}
+	if now.Sub(l.began) >= unproven {
+		return
+	}
+	rolling := map[string]bool{}
+	for _, n := range nodes {
+		if n.Claim != nil && !n.Deleting() {
+			_, is := outdated(n, pools[n.Pool()], now)
+			rolling[n.Pool()] = rolling[n.Pool()] || is
+		}
+	}
+	fresh := replacements(pools, now)
+	weak := frail(nodes, fresh)
+	for _, n := range nodes {
+		if !rolling[n.Pool()] || !fresh(n) || n.Deleting() {
+			continue
+		}
+		known := slices.ContainsFunc(l.proofs, func(p *proof) bool { return slices.Contains(p.command.Replacements, n.Claim.Name) })
+		if known || !slices.ContainsFunc(n.Pods, func(p *corev1.Pod) bool { return failure(p) != "" && !weak[owner(p)] }) {
+			continue
+		}
+		c := Command{Disruption: coppice.Disruption{ID: n.Claim.Annotations[coppice.AnnotationReplaces], Reason: drifted, Replacements: []string{n.Claim.Name}}}
+		l.proofs = append(l.proofs, &proof{command: c, pools: []string{n.Pool()}, frail: weak})
+	}
+}
+
+// replacements tells nodes that have come in others' place and are as they should be.
+func replacements(pools map[string]Pool, now time.Time) func(cluster.Node) bool {
+	return func(n cluster.Node) bool {
+		if n.Claim == nil || n.Claim.Annotations[coppice.AnnotationReplaces] == "" {
+			return false
+		}
+		_, is := outdated(n, pools[n.Pool()], now)
+		return !is
+	}
 }
 
 // unsure counts by pool the replacements that have to prove themselves.
 func unsure(proofs []*proof) map[string]int {
 	out := map[string]int{}
 	for _, p := range proofs {
-		if p.failing {
+		if p.failing != "" || p.late {
 			continue
 		}
 		for _, name := range p.pools {

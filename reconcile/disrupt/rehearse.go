@@ -198,7 +198,7 @@ func (x *rehearsal) pass() (next time.Time, acted bool) {
 			continue
 		}
 		if c.Reason == drifted {
-			x.proofs = append(x.proofs, &proof{command: c, pools: poolsOf(c, byClaim), frail: frail(nodes)})
+			x.proofs = append(x.proofs, &proof{command: c, pools: poolsOf(c, byClaim), frail: frail(nodes, replacements(x.pools, now))})
 		}
 		x.release(c)
 		going = true
@@ -274,12 +274,9 @@ func (x *rehearsal) prove(byClaim map[string]cluster.Node) (next time.Time) {
 			}
 			return true
 		}
-		if p.moved.IsZero() {
+		at := p.due()
+		if at.IsZero() {
 			return false // the event that it waits for is due
-		}
-		at := p.moved.Add(proving)
-		if !at.After(x.Clock.At) {
-			at = p.moved.Add(unproven)
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -28,15 +29,16 @@ type Cloud interface {
 	Tag(ctx context.Context, id string, tags map[string]string) error
 }
 
-// Setup adds the loop and the drift controller to mgr.
-func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, gates Gates, book *record.Book) error {
+// Setup adds the loop and the drift controller to mgr. The policy is that by which pending
+// pods are planned for.
+func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, gates Gates, policy pack.Options, book *record.Book) error {
 	m, err := newMetrics(ctrlmetrics.Registry)
 	if err != nil {
 		return err
 	}
 	l := &loop{
 		kube: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: c, state: state, model: cluster.NewModel(), synced: synced,
-		events: mgr.GetEventRecorder("coppice"), clock: clk, book: book, metrics: m, gates: gates,
+		events: mgr.GetEventRecorder("coppice"), clock: clk, book: book, metrics: m, gates: gates, policy: policy,
 		rollouts: map[string]Rollout{}, misses: map[string]int{}, failed: map[string]time.Time{}, told: map[string]told{},
 	}
 	if err := mgr.Add(l); err != nil {
