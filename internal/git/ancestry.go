@@ -59,15 +59,28 @@ func (r Remote) Ancestry(ctx context.Context, head, base string) (Ancestry, erro
 	if err != nil {
 		return Unrelated, r.fail(ctx, "compare", err)
 	}
-	// The server says what base lacks. If base is on the way, one of these commits
-	// was made on top of it; if head lies before base, there is none at all.
-	for _, obj := range store.Commits {
+	// The server says what base lacks. If base is on the way, it is reached by these
+	// commits; if head lies before base, there is none at all. What else a pack holds
+	// proves nothing.
+	seen := map[plumbing.Hash]bool{to: true}
+	for next := []plumbing.Hash{to}; len(next) > 0; {
+		obj, ok := store.Commits[next[len(next)-1]]
+		next = next[:len(next)-1]
+		if !ok {
+			continue // the server knows that base has it
+		}
 		c, err := object.DecodeCommit(store, obj)
 		if err != nil {
 			return Unrelated, r.fail(ctx, "compare", err)
 		}
-		if slices.Contains(c.ParentHashes, from) {
-			return Descends, nil
+		for _, parent := range c.ParentHashes {
+			if parent == from {
+				return Descends, nil
+			}
+			if !seen[parent] {
+				seen[parent] = true
+				next = append(next, parent)
+			}
 		}
 	}
 	if len(said.cut) > 0 && slices.Contains(said.known, from) {

@@ -132,7 +132,7 @@ func untar(ctx context.Context, r io.Reader, limits Limits) (*archived, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := newArchived()
+	out := newArchived(limits.Files)
 	total, entries := int64(0), 0
 	for in := tar.NewReader(zip); ; {
 		if err := ctx.Err(); err != nil {
@@ -197,11 +197,26 @@ func plainPath(name string) bool {
 	return true
 }
 
-// archived collects the files of an archive.
-type archived struct{ nodes map[string]*node }
+// archived collects the files of an archive, limit at most with the folders that they
+// are in, whether the archive names those or not.
+type archived struct {
+	nodes map[string]*node
+	limit int
+}
 
-func newArchived() *archived {
-	return &archived{nodes: map[string]*node{".": {name: ".", folder: true}}}
+func newArchived(limit int) *archived {
+	return &archived{nodes: map[string]*node{".": {name: ".", folder: true}}, limit: limit}
+}
+
+// add puts a file or folder into the folder that it is in.
+func (a *archived) add(name string, n *node) error {
+	if len(a.nodes) > a.limit {
+		return fmt.Errorf("%w: more than %d files and folders", errLimit, a.limit)
+	}
+	above := a.nodes[path.Dir(name)]
+	a.nodes[name] = n
+	above.children = append(above.children, n)
+	return nil
 }
 
 // folder makes a folder and those above it.
@@ -212,28 +227,20 @@ func (a *archived) folder(name string) error {
 		}
 		return nil
 	}
-	above := path.Dir(name)
-	if err := a.folder(above); err != nil {
+	if err := a.folder(path.Dir(name)); err != nil {
 		return err
 	}
-	n := &node{name: path.Base(name), folder: true}
-	a.nodes[name] = n
-	a.nodes[above].children = append(a.nodes[above].children, n)
-	return nil
+	return a.add(name, &node{name: path.Base(name), folder: true})
 }
 
 func (a *archived) file(name string, data []byte, exec bool) error {
 	if _, ok := a.nodes[name]; ok {
 		return &refusedEntry{name, "twice"}
 	}
-	above := path.Dir(name)
-	if err := a.folder(above); err != nil {
+	if err := a.folder(path.Dir(name)); err != nil {
 		return err
 	}
-	n := &node{name: path.Base(name), size: int64(len(data)), data: data, exec: exec}
-	a.nodes[name] = n
-	a.nodes[above].children = append(a.nodes[above].children, n)
-	return nil
+	return a.add(name, &node{name: path.Base(name), size: int64(len(data)), data: data, exec: exec})
 }
 
 // in shows one folder.

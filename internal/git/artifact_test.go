@@ -73,6 +73,7 @@ func TestArtifact(t *testing.T) {
 		"packed size": {why: "the archive is bounded", data: good, limits: Limits{PackBytes: 20}, kind: ErrTooLarge, say: "spec.ignore"},
 		"size":        {why: "what it grows to is bounded", data: packed(t, plainFile("a", 1<<20)), limits: Limits{TreeBytes: 1 << 19}, kind: ErrTooLarge},
 		"files":       {why: "so is the number of files", data: good, limits: Limits{Files: 2}, kind: ErrTooLarge},
+		"unnamed":     {why: "folders count that are only in paths", data: packed(t, plainFile("a/b/c/d", 1)), limits: Limits{Files: 3}, kind: ErrTooLarge, say: "more than 3 files and folders"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(tc.data) }))
@@ -164,8 +165,10 @@ func TestRedirects(t *testing.T) {
 	if len(sent) != 1 || sent[0] != "" {
 		t.Errorf("%q was sent along", sent)
 	}
-	r.Auth, r.URL = Auth{Token: "t0ken"}, "http://git.example.com/x.git"
-	if _, err := r.Head(t.Context(), Ref{}); !errors.Is(err, ErrPlain) {
-		t.Errorf("a token in the clear: %v", err)
+	r.URL = "http://git.example.com/x.git"
+	for _, r.Auth = range []Auth{{Token: "t0ken"}, {Username: "ada", Password: "s3cret"}, {Username: "t0ken"}} {
+		if _, err := r.Head(t.Context(), Ref{}); !errors.Is(err, ErrPlain) {
+			t.Errorf("credentials in the clear: %v", err)
+		}
 	}
 }

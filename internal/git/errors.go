@@ -25,8 +25,8 @@ var (
 	ErrCA = errors.New("the CA bundle holds no PEM certificate")
 	// ErrClientCert: the certificate to show can't be used.
 	ErrClientCert = errors.New("the client certificate can't be used; tls.crt and tls.key must be PEM and belong together")
-	// ErrPlain: a token would cross the network in the clear.
-	ErrPlain = errors.New("a bearer token is sent over https only; change the address")
+	// ErrPlain: a token or password would cross the network in the clear.
+	ErrPlain = errors.New("credentials are sent over https only; change the address")
 	// ErrRedirect: the server sends elsewhere, and credentials don't go along.
 	ErrRedirect = errors.New("the server redirects to another address, where these credentials are not sent; write the address that is meant into the source")
 	// ErrIdentity: the SSH key can't be used.

@@ -76,6 +76,15 @@ func (a App) Token(ctx context.Context, now time.Time, repository string) (AppTo
 	if err != nil || api.Host == "" || api.User != nil || api.Scheme != "https" && (api.Scheme != "http" || !loopback(api.Hostname())) {
 		return AppToken{}, &Error{Op: "authenticate", Kind: ErrApp, Detail: "githubAppBaseURL must be an https URL"}
 	}
+	u, err := url.Parse(repository)
+	if err != nil {
+		return AppToken{}, &Error{Op: "authenticate", Kind: ErrURL}
+	}
+	// The API of GitHub itself and of its tenants is below their own host.
+	if host := strings.TrimPrefix(strings.ToLower(api.Host), "api."); strings.ToLower(u.Host) != host {
+		return AppToken{}, &Error{Op: "authenticate", URL: RedactURL(repository), Kind: ErrApp,
+			Detail: fmt.Sprintf("its tokens are for %s and are sent nowhere else; change the address, or githubAppBaseURL", host)}
+	}
 	jwt, err := a.jwt(now)
 	if err != nil {
 		return AppToken{}, &Error{Op: "authenticate", URL: api.String(), Kind: ErrApp, Detail: err.Error()}
@@ -87,10 +96,6 @@ func (a App) Token(ctx context.Context, now time.Time, repository string) (AppTo
 			return AppToken{}, err
 		}
 		id = strconv.FormatInt(found.ID, 10)
-	}
-	u, err := url.Parse(repository)
-	if err != nil {
-		return AppToken{}, &Error{Op: "authenticate", Kind: ErrURL}
 	}
 	ask := map[string]any{"repositories": []string{strings.TrimSuffix(path.Base(u.Path), ".git")}}
 	var got struct {

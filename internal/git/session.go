@@ -34,7 +34,7 @@ func (r Remote) endpoint() (*url.URL, *transport.Endpoint, error) {
 		if u.User != nil {
 			return nil, nil, r.failKind("use", ErrURL, "")
 		}
-		if u.Scheme == "http" && r.Auth.Token != "" && !loopback(u.Hostname()) {
+		if u.Scheme == "http" && (r.Auth.Token != "" || r.Auth.Username != "" || r.Auth.Password != "") && !loopback(u.Hostname()) {
 			return nil, nil, r.failKind("use", ErrPlain, "")
 		}
 	case "ssh":
