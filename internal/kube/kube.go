@@ -231,6 +231,9 @@ func PatchStatus(ctx context.Context, c client.Client, before, after client.Obje
 	return true, nil
 }
 
+// Applied reports whether a live object holds a field that was applied as Git's.
+func Applied(live *unstructured.Unstructured) bool { return owned(live) != nil }
+
 // same reports whether two states of an object differ in nothing that a write
 // would change: content, labels, annotations, and what is recorded as Git's.
 func same(live, want *unstructured.Unstructured) bool {

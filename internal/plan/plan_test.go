@@ -266,3 +266,42 @@ func TestOrphaned(t *testing.T) {
 		})
 	}
 }
+
+// TestReleased: a rule protects a field from being taken away as from being set.
+func TestReleased(t *testing.T) {
+	live := map[string]any{
+		"metadata": map[string]any{"managedFields": []any{
+			map[string]any{"manager": "coppice", "operation": "Apply", "time": "2026-11-30T10:00:01Z", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:limits": map[string]any{"f:cpu": map[string]any{}}}}},
+			map[string]any{"manager": "autoscaler", "operation": "Update", "time": "2026-11-30T10:00:00Z", "fieldsV1": map[string]any{"f:spec": map[string]any{"f:limits": map[string]any{"f:cpu": map[string]any{}}}}},
+		}},
+		"spec": map[string]any{"limits": map[string]any{"cpu": "7", "memory": "1Gi"}},
+	}
+	orphans := [][]string{{"spec", "limits", "cpu"}, {"spec", "limits", "memory"}}
+	for name, tc := range map[string]struct {
+		why     string
+		verdict Verdict
+		free    [][]string
+		failed  string
+	}{
+		"force": {"Git's", Force, orphans, ""},
+		"yield": {"the autoscaler's, and memory is nobody's", Yield, orphans[1:], ""},
+		"fail":  {"neither's", Fail, orphans[1:], "1 field of 1 object differs from Git: NodePool/a spec.limits.cpu (by autoscaler)"},
+	} {
+		judge := func(_ []any, manager string) Verdict {
+			if manager == "autoscaler" {
+				return tc.verdict
+			}
+			return Force
+		}
+		free, failed := Released(Observed{ID: ID{Kind: "NodePool", Name: "a"}, Live: live}, orphans, "coppice", judge)
+		if diff := cmp.Diff(tc.free, free); diff != "" {
+			t.Errorf("%s: %s: %s", name, tc.why, diff)
+		}
+		if len(failed) > 0 != (tc.failed != "") || tc.failed != "" && Summary(failed) != tc.failed {
+			t.Errorf("%s: %s: %s", name, tc.why, Summary(failed))
+		}
+	}
+	if free, _ := Released(Observed{Live: live}, orphans, "coppice", nil); len(free) != 2 {
+		t.Errorf("without rules %v go", free)
+	}
+}

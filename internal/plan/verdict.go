@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // Verdict says who wins a field that Git holds and that somebody else wrote.
 type Verdict uint8
 
@@ -55,4 +57,32 @@ func names(path []any) []string {
 		out = append(out, name)
 	}
 	return out
+}
+
+// Released returns those of a live object's orphaned fields that may be taken away,
+// and the differences that forbid it: a rule that leaves a field to others does so
+// too when Git no longer holds it. manager is Git's own, and never one of the others.
+func Released(o Observed, orphans [][]string, manager string, judge Judge) (free [][]string, failed []Difference) {
+	if judge == nil {
+		return orphans, nil
+	}
+	owners := slices.DeleteFunc(parseOwners(o.Live), func(w owner) bool { return w.manager == manager })
+	for _, orphan := range orphans {
+		at := anyPath(orphan)
+		diff := Difference{Object: o.ID, File: o.File, Field: PathString(at)}
+		if live, ok := valueAt(o.Live, at); ok {
+			diff.Live = shown(at, live)
+		}
+		if w, ok := newest(owners, at); ok {
+			diff.Manager, diff.Operation, diff.When = w.manager, w.operation, w.when
+		}
+		switch judge(at, diff.Manager) {
+		case Yield:
+		case Fail:
+			failed = append(failed, diff)
+		default:
+			free = append(free, orphan)
+		}
+	}
+	return free, failed
 }

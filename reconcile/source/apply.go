@@ -99,7 +99,10 @@ func (p *pass) preview(ctx context.Context) error {
 		}
 		t.writes, t.creates = look.Writes, look.Live == nil
 		if look.Live != nil {
-			t.orphans = plan.Orphaned(former[t.entry.ID], t.Value, look.Live.Object, kube.Manager)
+			orphans := plan.Orphaned(former[t.entry.ID], t.Value, look.Live.Object, kube.Manager)
+			var failed []plan.Difference
+			t.orphans, failed = plan.Released(plan.Observed{ID: planID(t.Object), Live: look.Live.Object}, orphans, kube.Manager, p.judge(t.declared))
+			contested[i] = append(contested[i], failed...)
 			t.state = stateOf(look.Live)
 			t.writes = t.writes || len(t.orphans) > 0
 		}
@@ -170,6 +173,24 @@ func (p *pass) record(ctx context.Context) error {
 		return retrying(reasonApply, err)
 	}
 	p.read = p.src.DeepCopy()
+	return p.first(ctx, intents)
+}
+
+// first looks again whose the objects are that the source is about to create, now
+// that its intents are there for others to see: of two sources that were made at the
+// same time, each may have passed the guard before the other wrote anything down. The
+// one that loses takes its intents back.
+func (p *pass) first(ctx context.Context, intents []coppice.InventoryEntry) error {
+	foreign, err := p.foreign(ctx, p.reader)
+	if err != nil {
+		return err
+	}
+	for _, e := range intents {
+		if other := foreign[e.ID]; other != nil {
+			p.setEntries(kube.Left(p.entries(), intents))
+			return contestedBy(e, other)
+		}
+	}
 	return nil
 }
 

@@ -176,6 +176,7 @@ func testApp(t *testing.T, w *world) {
 		{"no key", with("githubAppInstallationID", "4711", "githubAppPrivateKey", "x"), reasonAuth, "no RSA key"},
 		{"another key", with("githubAppInstallationID", "4711", "githubAppPrivateKey", text(other)), reasonAuth, "githubAppPrivateKey"},
 		{"not installed", with("githubAppInstallationOwner", "nobody"), reasonAuth, "not installed there"},
+		{"another host", with("githubAppInstallationID", "4711", "githubAppBaseURL", ""), reasonAuth, "tokens are for github.com"},
 		{"a plain API", with("githubAppInstallationID", "4711", "githubAppBaseURL", "http://github.example.com"), reasonAuth, "https URL"},
 	} {
 		p.data("app", step.data)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/git"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/plan"
@@ -33,6 +34,9 @@ func (p *pass) drift(ctx context.Context) error {
 	}
 	ctx, cancel := p.timeout(ctx)
 	defer cancel()
+	if base, err = p.own(ctx, base); err != nil {
+		return kubeFailure(reasonDriftCheck, err)
+	}
 	diffs, err := p.compare(ctx, base)
 	if err != nil {
 		return kubeFailure(reasonDriftCheck, err)
@@ -44,6 +48,17 @@ func (p *pass) drift(ctx context.Context) error {
 	p.memory.diffs = diffs
 	p.src.Status.Drift = summarize(diffs, p.src.Status.Drift)
 	return p.survey(ctx)
+}
+
+// own returns a commit without the objects that belong to another source, which looks
+// after them: two that did would correct each other for ever.
+func (p *pass) own(ctx context.Context, base evaluated) (evaluated, error) {
+	foreign, err := p.foreign(ctx, p.client)
+	if err != nil || len(foreign) == 0 {
+		return base, err
+	}
+	base.objects = slices.DeleteFunc(slices.Clone(base.objects), func(o declared) bool { return foreign[o.entry.ID] != nil })
+	return base, nil
 }
 
 // base returns the commit that was last applied. It is fetched again only after
@@ -58,6 +73,9 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 	case p.memory.applied.key:
 		return p.memory.applied, nil
 	case p.memory.head.key:
+		if err := p.whole(p.memory.head, rev); err != nil {
+			return evaluated{}, err
+		}
 		p.memory.applied = p.memory.head
 		return p.memory.applied, nil
 	}
@@ -73,13 +91,23 @@ func (p *pass) base(ctx context.Context) (evaluated, error) {
 	if err != nil {
 		return evaluated{}, err
 	}
-	if e.doubtful() {
-		// It was evaluated before, so the fault is the machine's. Nothing may be
-		// concluded from a bundle that lacks what wasn't reached.
-		return evaluated{}, retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %s", rev.Short(), e.findings[0].Message))
+	if err := p.whole(e, rev); err != nil {
+		return evaluated{}, err
 	}
 	p.memory.applied = e
 	return e, nil
+}
+
+// whole fails for the applied commit if it has errors now. It was without them once,
+// so the fault is rather the machine's, and nothing may be concluded from a bundle that
+// lacks what wasn't reached.
+func (p *pass) whole(e evaluated, rev git.Revision) error {
+	for _, f := range e.findings {
+		if f.Severity == diag.Error {
+			return retrying(reasonEvaluation, fmt.Errorf("evaluate %s: %s", rev.Short(), p.line(f)))
+		}
+	}
+	return nil
 }
 
 // compare looks at every object of the commit that was applied as the commit has

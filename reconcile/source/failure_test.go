@@ -196,6 +196,15 @@ func testDoubtful(t *testing.T, w *world) {
 	busy = false
 	p.clock.Step(secondLook)
 	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+
+	// What a new process can't evaluate for now settles nothing.
+	p.edit("a", `{"spec":{"limits":{"cpu":"5"}}}`)
+	p.pass()
+	busy = true
+	p.restart()
+	if src := p.once(); src.Status.Drift == nil || len(p.reports()) != 1 {
+		t.Errorf("drift %+v, reports %v", src.Status.Drift, p.reports())
+	}
 }
 
 // testOutage: a server that is away is nobody's business until the third time,
@@ -268,8 +277,15 @@ func testReportFailure(t *testing.T, w *world) {
 	if n := p.commits("main"); n != 1 {
 		t.Errorf("the branch that is read has %d commits", n)
 	}
-	p.spec(func(s *coppice.NodeSource) { s.Spec.WriteBack = &coppice.WriteBack{} })
+	p.spec(func(s *coppice.NodeSource) {
+		s.Spec.WriteBack, s.Spec.Ref = &coppice.WriteBack{}, &coppice.GitReference{Name: "refs/heads/main"}
+	})
 	want(t, p.pass(), conditionReportFailed, "", "")
+	src = p.source()
+	src.Spec.WriteBack.Branch = "main"
+	if err := p.kube.Update(t.Context(), src); err == nil || !strings.Contains(err.Error(), "another branch") {
+		t.Errorf("the branch that is read by its full name is accepted: %v", err)
+	}
 }
 
 // testSuspend: nothing happens, and nothing is taken back.

@@ -13,6 +13,7 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/schemas/aws"
@@ -42,21 +43,82 @@ func (p *pass) guard(ctx context.Context) error {
 	}
 	for _, e := range wanted {
 		if other := owner(p.src, list.Items, e.ID); other != nil {
-			return terminally(reasonContested, fmt.Errorf("%s belongs to NodeSource %s/%s; declare it in one source alone", entryName(e), other.Namespace, other.Name))
+			return contestedBy(e, other)
 		}
 	}
 	return nil
+}
+
+// disown takes out of the inventory what the commit doesn't declare and the source
+// has no right to delete: what it was about to apply and never did, which others may
+// have made, and what another source has.
+func (p *pass) disown(ctx context.Context) error {
+	left := kube.Left(p.entries(), p.memory.head.inventory())
+	if len(left) == 0 {
+		return nil
+	}
+	ctx, cancel := p.timeout(ctx)
+	defer cancel()
+	foreign, err := p.foreign(ctx, p.client)
+	if err != nil {
+		return err
+	}
+	drop := map[string]bool{}
+	for _, e := range left {
+		drop[e.ID] = foreign[e.ID] != nil
+		obj, err := kube.Referenced(e)
+		if drop[e.ID] || e.Digest != "" || err != nil {
+			continue
+		}
+		live, err := p.applier.Live(ctx, obj)
+		if err != nil {
+			return kubeFailure(reasonPrune, err)
+		}
+		drop[e.ID] = live == nil || !kube.Applied(live)
+	}
+	p.setEntries(slices.DeleteFunc(slices.Clone(p.entries()), func(e coppice.InventoryEntry) bool { return drop[e.ID] }))
+	return nil
+}
+
+// foreign returns those objects of the inventory that belong to another source, with
+// that source, by id.
+func (p *pass) foreign(ctx context.Context, from client.Reader) (map[string]*coppice.NodeSource, error) {
+	var list coppice.NodeSourceList
+	if err := from.List(ctx, &list); err != nil {
+		return nil, retrying(reasonApply, fmt.Errorf("list sources: %w", err))
+	}
+	named := map[string]bool{}
+	for i := range list.Items {
+		s := &list.Items[i]
+		if s.Status.Inventory == nil || s.Namespace == p.src.Namespace && s.Name == p.src.Name {
+			continue
+		}
+		for _, e := range s.Status.Inventory.Entries {
+			named[e.ID] = true
+		}
+	}
+	out := map[string]*coppice.NodeSource{}
+	for _, e := range p.entries() {
+		if !named[e.ID] {
+			continue
+		}
+		if other := owner(p.src, list.Items, e.ID); other != nil {
+			out[e.ID] = other
+		}
+	}
+	return out, nil
+}
+
+func contestedBy(e coppice.InventoryEntry, other *coppice.NodeSource) error {
+	return terminally(reasonContested, fmt.Errorf("%s belongs to NodeSource %s/%s; declare it in one source alone", entryName(e), other.Namespace, other.Name))
 }
 
 // confirmed refuses a commit that declares what it also confirms the deletion of: a
 // confirmation that outlives its deletion would disarm the guard for the next one.
 func (p *pass) confirmed(wanted []coppice.InventoryEntry) error {
 	head := p.memory.head
-	if head.cluster == "" {
-		return nil
-	}
 	for _, e := range wanted {
-		if name := head.cluster + "/" + entryName(e); slices.Contains(head.deletes, name) {
+		if name := strings.TrimPrefix(head.cluster+"/"+entryName(e), "/"); slices.Contains(head.deletes, name) {
 			return terminally(reasonPruneGuard, fmt.Errorf("%s declares %s and lists %s under deletes in %s; remove that line",
 				p.head.Short(), entryName(e), name, settingsFile))
 		}

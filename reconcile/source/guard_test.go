@@ -1,14 +1,18 @@
 package source
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/schemas/coppice"
@@ -183,5 +187,93 @@ func testAdopt(t *testing.T, w *world) {
 	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
 	if p.cpu("a") != "2" {
 		t.Errorf("a has %s", p.cpu("a"))
+	}
+}
+
+// testReverted: what was there before and was never applied stays when its author
+// thinks better of it.
+func testReverted(t *testing.T, w *world) {
+	p := w.place(t, "reverted", nil)
+	p.commit(p.tree(map[string]int{"a": 1}))
+	p.pass()
+	pool := p.probe("9")
+	pool.Name = "reverted-b"
+	p.create(pool)
+	p.commit(p.tree(map[string]int{"a": 1, "b": 1}))
+	failing := interceptor.NewClient(p.kube, interceptor.Funcs{
+		Apply: func(ctx context.Context, c client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			var all client.ApplyOptions
+			all.ApplyOptions(opts)
+			if len(all.DryRun) == 0 {
+				return errors.New("no")
+			}
+			return c.Apply(ctx, o, opts...)
+		},
+	})
+	r, err := newReconciler(failing, failing, Options{Clock: p.clock, Evaluate: w.evaluate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Reconcile(quiet(t), reconcileRequest(p)); err != nil {
+		t.Fatal(err)
+	}
+	if got := inventory(p.source()); len(got) != 3 {
+		t.Fatalf("the intent isn't written down: %v", got)
+	}
+	p.claim("x", "b")
+	p.commit(p.tree(map[string]int{"a": 1}))
+	p.restart()
+	src := p.pass()
+	want(t, src, conditionReady, metav1.ConditionTrue, reasonApplied)
+	if p.cpu("b") != "9" || len(inventory(src)) != 2 {
+		t.Errorf("b has %q, inventory %v", p.cpu("b"), inventory(src))
+	}
+}
+
+// testTwice: of two sources that pass the guard at the same time, one alone gets an
+// object, and the other leaves it alone, also when it thinks that it has it.
+func testTwice(t *testing.T, w *world) {
+	p := w.place(t, "twice", nil)
+	p.commit(p.tree(map[string]int{"a": 1}))
+	p.pass()
+	second := &coppice.NodeSource{ObjectMeta: metav1.ObjectMeta{Namespace: "twice", Name: "second"}, Spec: *p.source().Spec.DeepCopy()}
+	second.Spec.WriteBack, second.Spec.DriftMode = nil, coppice.DriftCorrect
+	p.create(second)
+	t.Cleanup(func() { testkit.Delete(t, p.kube, second) })
+	blind := interceptor.NewClient(p.kube, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*coppice.NodeSourceList); ok {
+				return nil // a cache that hasn't heard of the other one
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	run := func(c client.Client) {
+		t.Helper()
+		r, err := newReconciler(c, p.kube, Options{Clock: p.clock, Evaluate: w.evaluate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Reconcile(quiet(t), reqOf(second)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.kube.Get(t.Context(), client.ObjectKeyFromObject(second), second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(blind)
+	want(t, second, conditionReady, metav1.ConditionFalse, reasonContested)
+	if got := inventory(second); len(got) != 0 {
+		t.Errorf("the one that lost has %v", got)
+	}
+
+	second.Status.Inventory, second.Status.LastAppliedRevision = p.source().Status.Inventory, p.source().Status.LastAppliedRevision
+	if err := p.kube.Status().Update(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	p.edit("a", `{"spec":{"limits":{"cpu":"5"}}}`)
+	run(p.kube)
+	if p.cpu("a") != "5" || second.Status.Drift != nil {
+		t.Errorf("the other source's object is corrected to %s, drift %+v", p.cpu("a"), second.Status.Drift)
 	}
 }

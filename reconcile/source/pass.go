@@ -83,6 +83,7 @@ func (p *pass) change(ctx context.Context) error {
 		p.evaluateHead,
 		p.descend,
 		p.dependencies,
+		p.disown,
 		p.guard,
 		p.preview,
 		p.record,

@@ -26,7 +26,7 @@ func (p *pass) report(ctx context.Context) error {
 	if back == nil || p.src.Status.LastAppliedRevision == "" || p.result.drift != nil {
 		return nil
 	}
-	if rev, err := git.ParseRevision(p.src.Status.LastAttemptedRevision); err == nil && rev.Ref == back.Branch {
+	if rev, err := git.ParseRevision(p.src.Status.LastAttemptedRevision); err == nil && strings.TrimPrefix(rev.Ref, "refs/heads/") == back.Branch {
 		return terminally(reasonReportBranch, fmt.Errorf("spec.writeBack.branch is the branch %q that is read; choose another", back.Branch))
 	}
 	report := plan.Report{

@@ -79,6 +79,15 @@ func testConfirm(t *testing.T, w *world) {
 		t.Errorf("b is %v, a has %s", p.pool("b"), p.cpu("a"))
 	}
 
+	// A confirmation that has done its work must go before it can do more.
+	p.commit(p.tree(map[string]int{"a": 2, "b": 1}))
+	c = want(t, p.pass(), conditionStalled, metav1.ConditionTrue, reasonPruneGuard)
+	if !strings.Contains(c.Message, "declares NodePool/confirm-b and lists NodePool/confirm-b under deletes in coppice.cue; remove that line") {
+		t.Error(c.Message)
+	}
+	p.commit(p.tree(map[string]int{"a": 2}))
+	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+
 	// Within the share that a source allows, nothing needs a confirmation.
 	p.spec(func(s *coppice.NodeSource) { s.Spec.MaxDeletedNodes = "50%" })
 	p.commit(p.tree(map[string]int{"c": 1}))
@@ -141,6 +150,41 @@ func testConflict(t *testing.T, w *world) {
 	c = want(t, src, coppice.ConditionDrifted, metav1.ConditionTrue, reasonDrift)
 	if !strings.Contains(c.Message, "NodePool/conflict-a spec.limits.cpu (by kubectl-edit)") {
 		t.Error(c.Message)
+	}
+}
+
+// testReleased: a rule protects a field that Git no longer holds, too.
+func testReleased(t *testing.T, w *world) {
+	p := w.place(t, "released", func(s *coppice.NodeSource) {
+		s.Spec.Conflicts = []coppice.ConflictRule{
+			{Paths: []string{"/spec/limits"}, Name: "released-a", Policy: coppice.ConflictYield},
+			{Paths: []string{"/spec/limits"}, Name: "released-b", Policy: coppice.ConflictFail},
+		}
+	})
+	p.commit(p.tree(map[string]int{"a": 100}))
+	p.pass()
+	p.edit("a", `{"spec":{"limits":{"cpu":"7"}}}`)
+	p.pass()
+	without := func(pools map[string]int, n string) map[string]string {
+		tree := p.tree(pools)
+		tree["pools.cue"] = strings.ReplaceAll(tree["pools.cue"], "limits: cpu: "+n+"\n", "")
+		return tree
+	}
+	p.commit(without(map[string]int{"a": 100}, "100"))
+	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+	if p.cpu("a") != "7" {
+		t.Errorf("the yielded limit is %s", p.cpu("a"))
+	}
+	p.commit(without(map[string]int{"a": 100, "b": 200}, "100"))
+	p.pass()
+	p.edit("b", `{"spec":{"limits":{"cpu":"9"}}}`)
+	p.pass()
+	tree := p.tree(map[string]int{"a": 100, "b": 100})
+	tree["pools.cue"] = strings.ReplaceAll(tree["pools.cue"], "limits: cpu: 100\n", "")
+	p.commit(tree)
+	c := want(t, p.pass(), conditionStalled, metav1.ConditionTrue, reasonConflict)
+	if !strings.Contains(c.Message, "NodePool/released-b spec.limits.cpu (by kubectl-edit)") || p.cpu("b") != "9" {
+		t.Errorf("b has %s: %s", p.cpu("b"), c.Message)
 	}
 }
 

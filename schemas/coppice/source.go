@@ -31,6 +31,7 @@ type NodeSource struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !(has(self.ref) || has(self.secretRef) || has(self.verify) || has(self.webhook))",message="'ref', 'secretRef', 'verify' and 'webhook' belong to the object that 'sourceRef' names"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !has(self.writeBack)",message="'writeBack' needs a repository: give 'url' instead of 'sourceRef'"
 // +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.branch) || self.writeBack.branch != self.ref.branch",message="writeBack.branch must be another branch than the one that is read"
+// +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.name) || 'refs/heads/' + self.writeBack.branch != self.ref.name",message="writeBack.branch must be another branch than the one that is read"
 // +kubebuilder:validation:XValidation:rule="!has(self.pullRequests) || has(self.pullRequests.url) || has(self.url) && self.url.startsWith('http')",message="'pullRequests' needs the repository's address over HTTPS: give pullRequests.url"
 // +kubebuilder:validation:XValidation:rule="!has(self.pullRequests) || has(self.pullRequests.branch) || has(self.ref) && has(self.ref.branch)",message="'pullRequests' needs a branch that they are to be merged into: give ref.branch or pullRequests.branch"
 type NodeSourceSpec struct {
