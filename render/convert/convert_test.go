@@ -2,6 +2,7 @@ package convert
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -234,5 +235,52 @@ func TestManyPools(t *testing.T) {
 		if diff := cmp.Diff(want[o.Name], o.Value); diff != "" {
 			t.Errorf("%s: %s", o.ID(), diff)
 		}
+	}
+}
+
+// TestUntypedProvisioner wants what the old webhook filled in, but only in pools that say
+// nothing about instance types themselves.
+func TestUntypedProvisioner(t *testing.T) {
+	const arch = "{key: kubernetes.io/arch, operator: In, values: [arm64]}"
+	for name, c := range map[string]struct {
+		why, requirements string
+		defaults          []string
+	}{
+		"untyped":    {"other requirements don't count", arch, []string{"karpenter.k8s.aws/instance-category In [c m r]", "karpenter.k8s.aws/instance-generation Gt [2]"}},
+		"type":       {"types are named", arch + ", {key: node.kubernetes.io/instance-type, operator: In, values: [t3.large]}", nil},
+		"oldName":    {"types are named as they once were", "{key: beta.kubernetes.io/instance-type, operator: In, values: [t3.large]}", nil},
+		"generation": {"one is enough", "{key: karpenter.k8s.aws/instance-generation, operator: Gt, values: ['1']}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, found := Convert([]Source{{"a.yaml", []byte("apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec: {requirements: [" + c.requirements + "]}\n")}}, given())
+			out, err := result.CUE()
+			if err != nil || found.HasErrors() {
+				t.Fatal(err, found)
+			}
+			b, wrong := rendered(t, out, judge(t))
+			if len(wrong) > 0 || len(b.Objects) == 0 {
+				t.Fatalf("%v\n%s", wrong, out)
+			}
+			spec := b.Objects[0].Value["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+			var got []string
+			for _, r := range spec["requirements"].([]any) {
+				r := r.(map[string]any)
+				if key := r["key"].(string); strings.HasPrefix(key, "karpenter.k8s.aws/") && !strings.Contains(c.requirements, key) {
+					got = append(got, fmt.Sprint(key, " ", r["operator"], " ", r["values"]))
+				}
+			}
+			if diff := cmp.Diff(c.defaults, got); diff != "" {
+				t.Errorf("%s:\n%s", c.why, diff)
+			}
+			noted := 0
+			for _, f := range found {
+				if f.Code == CodeDefault && f.Severity == diag.Warning && strings.Contains(f.Message, "names no instance types") {
+					noted++
+				}
+			}
+			if noted != len(c.defaults) {
+				t.Errorf("%d of %d defaults are noted", noted, len(c.defaults))
+			}
+		})
 	}
 }

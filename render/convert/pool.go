@@ -172,25 +172,33 @@ func (c *converter) provisioner(v map[string]any) map[string]any {
 		inner["expireAfter"] = "Never"
 		c.note(diag.Warning, CodeDefault, path, "a Provisioner without ttlSecondsUntilExpired keeps nodes for ever; the default of v1 is 720h, so expireAfter: Never is written", "remove it, so that nodes get new images")
 	}
-	hasCapacity, hasArch, hasOS := false, false, false
-	for _, r := range list(inner["requirements"]) {
-		m, _ := r.(map[string]any)
-		hasCapacity = hasCapacity || m["key"] == "karpenter.sh/capacity-type"
-		hasArch = hasArch || m["key"] == "kubernetes.io/arch"
-		hasOS = hasOS || m["key"] == "kubernetes.io/os"
-	}
-	require := func(has bool, key, value string) {
-		if has {
-			return
-		}
-		inner["requirements"] = append(list(inner["requirements"]), map[string]any{"key": key, "operator": "In", "values": []any{value}})
-		c.note(diag.Warning, CodeDefault, at(path, "requirements"), fmt.Sprintf("a Provisioner takes %s unless it says otherwise; v1 has no such default, so the requirement is written", value), "remove it to allow others")
+	require := func(message, help, key, operator string, values ...any) {
+		inner["requirements"] = append(list(inner["requirements"]), map[string]any{"key": key, "operator": operator, "values": values})
+		c.note(diag.Warning, CodeDefault, at(path, "requirements"), message, help)
 	}
 	// The defaults of the AWS provider's webhook, until v0.32.
-	require(hasCapacity, "karpenter.sh/capacity-type", "on-demand")
-	require(hasArch, "kubernetes.io/arch", "amd64")
-	require(hasOS, "kubernetes.io/os", "linux")
+	for _, d := range []struct{ key, value string }{
+		{"karpenter.sh/capacity-type", "on-demand"}, {"kubernetes.io/arch", "amd64"}, {"kubernetes.io/os", "linux"},
+	} {
+		if !requires(inner, d.key) {
+			require(fmt.Sprintf("a Provisioner takes %s unless it says otherwise; v1 has no such default, so the requirement is written", d.value), "remove it to allow others", d.key, "In", d.value)
+		}
+	}
+	if !requires(inner, "node.kubernetes.io/instance-type", "karpenter.k8s.aws/instance-family", "karpenter.k8s.aws/instance-category", "karpenter.k8s.aws/instance-generation") {
+		const message = "a Provisioner that names no instance types takes the categories c, m and r from the third generation on; v1 has no such default, so "
+		require(message+"the categories are required", "remove it to allow others", "karpenter.k8s.aws/instance-category", "In", "c", "m", "r")
+		require(message+"the generation is required", "remove it to allow older ones", "karpenter.k8s.aws/instance-generation", "Gt", "2")
+	}
 	return v
+}
+
+// requires reports whether a template's requirements are about one of the labels.
+func requires(template map[string]any, labels ...string) bool {
+	return slices.ContainsFunc(list(template["requirements"]), func(r any) bool {
+		m, _ := r.(map[string]any)
+		key, _ := m["key"].(string)
+		return slices.Contains(labels, key)
+	})
 }
 
 // provisionerFields moves the fields that a Provisioner had at the top of its spec.
