@@ -82,6 +82,7 @@ func Manifests(files ...File) (Bundle, diag.List) {
 		r := c.check(plain)
 		o.mended, o.excused = mended(o, r.shape, r.mends, r.faulty)
 		objects[i] = o
+		findings = append(findings, annotated(o, r.faulty)...)
 		for _, f := range r.findings {
 			if f.Path != "metadata.name" && f.Path != "metadata" || f.Code != CodeRequired {
 				findings = append(findings, f)

@@ -1,21 +1,24 @@
 package render
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 // desugar replaces what an author may write about a NodePool beyond the API by the
 // annotations that it stands for. What is known to be faulty is left out.
 func desugar(o Object, faulty [][]any) (Object, diag.List) {
+	findings := annotated(o, faulty)
 	if _, ok := o.Value[sugar.Field]; !ok || o.GVK.Kind != kindNodePool {
-		return o, nil
+		return o, findings
 	}
 	value, origins, faults := sugar.Compile(withoutPaths(o.Value, faulty))
-	var findings diag.List
 	for _, f := range faults {
 		path := PathString(f.Path)
 		// What misses a part that was left out has been reported as faulty.
@@ -40,6 +43,42 @@ func desugar(o Object, faulty [][]any) (Object, diag.List) {
 	}
 	o.Value, o.places = value, places
 	return o, findings
+}
+
+// annotated checks the options that the author wrote as annotations, but for what is
+// known to be faulty.
+func annotated(o Object, faulty [][]any) diag.List {
+	if o.GVK.Kind != kindNodePool {
+		return nil
+	}
+	meta, _ := o.Value["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	var findings diag.List
+	report := func(severity diag.Severity, at diag.Position, path []any, message, help string) {
+		if !slices.ContainsFunc(faulty, func(p []any) bool { return contained(path, p) }) {
+			findings = append(findings, diag.Finding{
+				Severity: severity, Code: CodeSugar, Message: message, Help: help, Pos: at, Object: o.ID(), Path: PathString(path),
+			})
+		}
+	}
+	for _, f := range sugar.CheckAnnotations(o.Value) {
+		report(diag.Error, o.Position(f.Path...), f.Path, f.Message, "correct it; what it means is in docs/authoring.md")
+	}
+	known := sugar.Annotations()
+	// Other parts of Coppice read or write these.
+	for _, name := range []string{"accept-rewrite", "prune", "revision", "source", "template"} {
+		known = append(known, coppice.Group+"/"+name)
+	}
+	for _, name := range sortedKeys(annotations) {
+		if !strings.HasPrefix(name, coppice.Group+"/") || slices.Contains(known, name) {
+			continue
+		}
+		if s := nearest(name, known); s != "" {
+			path := []any{"metadata", "annotations", name}
+			report(diag.Warning, o.KeyPosition(path...), path, fmt.Sprintf("nothing reads the annotation %s", name), fmt.Sprintf("did you mean %s?", s))
+		}
+	}
+	return findings
 }
 
 // contained reports whether path leads to what at leads to, or to a part of it.

@@ -292,8 +292,49 @@ func encode(v any) string {
 // returns an error that names each annotation that can't be read; the options hold
 // the others.
 func Parse(annotations map[string]string) (Options, error) {
-	var o Options
+	o, faults := parse(annotations, 0)
+	if len(faults) == 0 {
+		return o, nil
+	}
 	var bad []string
+	for _, f := range faults {
+		bad = append(bad, pathText(f.Path[len(f.Path)-1:])+": "+f.Message)
+	}
+	return o, fmt.Errorf("read annotations under %s: %s", coppice.Group, strings.Join(bad, "; "))
+}
+
+// CheckAnnotations finds what is wrong with options that are written as annotations by
+// hand. The paths lead to annotations.
+func CheckAnnotations(obj map[string]any) []Fault {
+	meta, _ := obj["metadata"].(map[string]any)
+	given, _ := meta["annotations"].(map[string]any)
+	annotations := map[string]string{}
+	for name, v := range given {
+		if text, ok := v.(string); ok {
+			annotations[name] = text
+		}
+	}
+	_, faults := parse(annotations, hardExpiry(obj))
+	return faults
+}
+
+// Annotations lists those that options compile to, in order.
+func Annotations() []string {
+	return []string{
+		AnnotationBudgets, AnnotationConsolidateAfterEmpty, AnnotationConsolidateAfterUnderutilized, AnnotationDriftApproval,
+		AnnotationInPlace, AnnotationMinNodeLifetime, AnnotationMinSavings, AnnotationPause, AnnotationPreferencePolicy,
+		AnnotationReturnToHigherWeight, AnnotationSoftExpireAfter,
+	}
+}
+
+// parse reads options from annotations. The faults' paths lead to annotations; expiry is
+// as check has it.
+func parse(annotations map[string]string, expiry time.Duration) (Options, []Fault) {
+	var o Options
+	var faults []Fault
+	fail := func(name, message string) {
+		faults = append(faults, Fault{Path: []any{"metadata", "annotations", name}, Message: message})
+	}
 	read := func(name string, into any) {
 		text, ok := annotations[name]
 		if !ok {
@@ -306,7 +347,7 @@ func Parse(annotations map[string]string) (Options, error) {
 		dec := json.NewDecoder(strings.NewReader(text))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(into); err != nil {
-			bad = append(bad, fmt.Sprintf("%s: %v", name, err))
+			fail(name, err.Error())
 		}
 	}
 	var c ConsolidateAfter
@@ -324,13 +365,21 @@ func Parse(annotations map[string]string) (Options, error) {
 	if c != (ConsolidateAfter{}) {
 		o.ConsolidateAfter = &c
 	}
-	for _, f := range o.check(0) {
-		bad = append(bad, pathText(f.Path[1:])+": "+f.Message)
+	compiled := o.compile()
+	for _, f := range o.check(expiry) {
+		path := f.Path[1:]
+		for _, name := range Annotations() {
+			from := compiled[name].from
+			if len(from) == 0 || len(path) < len(from) || !slices.Equal(path[:len(from)], from) {
+				continue
+			}
+			if rest := pathText(path[len(from):]); rest != "" {
+				f.Message = rest + ": " + f.Message
+			}
+			fail(name, f.Message)
+		}
 	}
-	if len(bad) > 0 {
-		return o, fmt.Errorf("read annotations under %s: %s", coppice.Group, strings.Join(bad, "; "))
-	}
-	return o, nil
+	return o, faults
 }
 
 func pathText(path []any) string {

@@ -237,8 +237,8 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		sugar.AnnotationMinSavings:      "lots",
 		sugar.AnnotationSoftExpireAfter: "240h",
 	})
-	if err == nil || !strings.Contains(err.Error(), sugar.AnnotationBudgets) || !strings.Contains(err.Error(), "minSavings") {
-		t.Errorf("got %v, want an error that names the budgets and minSavings", err)
+	if err == nil || !strings.Contains(err.Error(), sugar.AnnotationBudgets) || !strings.Contains(err.Error(), sugar.AnnotationMinSavings) {
+		t.Errorf("got %v, want an error that names the budgets and the savings", err)
 	}
 	if options.SoftExpireAfter != "240h" {
 		t.Errorf("got %+v, want the annotation that can be read", options)
