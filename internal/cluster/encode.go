@@ -102,6 +102,7 @@ func (s *State) node(n Node, pool Pool) pack.Node {
 			maximum(out.Capacity, c)
 			minimum(out.Allocatable, a)
 		}
+		out.Requirements = append(out.Requirements, outcomes(types, out.Labels)...)
 	}
 	for _, t := range pool.Types {
 		if t.Name != out.Labels[corev1.LabelInstanceTypeStable] {
@@ -112,6 +113,34 @@ func (s *State) node(n Node, pool Pool) pack.Node {
 				out.MicroUSD = o.MicroUSD
 			}
 		}
+	}
+	return out
+}
+
+// outcomes says what labels a machine may get from the type that it becomes, other
+// than those that it has. Daemons that choose by them may come.
+func outcomes(types []cloud.InstanceType, has map[string]string) []pack.Requirement {
+	values, carriers := map[string]map[string]bool{}, map[string]int{}
+	for _, t := range types {
+		for k, v := range t.Labels {
+			if _, ok := has[k]; ok {
+				continue
+			}
+			if values[k] == nil {
+				values[k] = map[string]bool{}
+			}
+			values[k][v] = true
+			carriers[k]++
+		}
+	}
+	var out []pack.Requirement
+	for _, k := range slices.Sorted(maps.Keys(values)) {
+		r := pack.Requirement{Key: k, Operator: pack.In, Values: slices.Sorted(maps.Keys(values[k]))}
+		if carriers[k] < len(types) {
+			// Some don't have it: nothing is known.
+			r.Operator, r.Values = pack.NotIn, nil
+		}
+		out = append(out, r)
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -210,5 +211,31 @@ func TestPodsFollowTheirSurroundings(t *testing.T) {
 	}
 	if len(m.scoped) != 1 {
 		t.Error("the pod is no longer looked after")
+	}
+}
+
+// TestDaemonsOfAnOpenType has a claim that may become either of two types, for one of
+// which a daemon asks.
+func TestDaemonsOfAnOpenType(t *testing.T) {
+	for arch, assigned := range map[string]int{"amd64": 0, "s390x": 1} {
+		pools := testPools()
+		arm := pools[0].Types[0]
+		arm.Name, arm.Labels = "m5.xlarge", map[string]string{corev1.LabelInstanceTypeStable: "m5.xlarge", corev1.LabelArchStable: "arm64"}
+		pools[0].Types[0].Labels[corev1.LabelArchStable] = "amd64"
+		pools[0].Types = []cloud.InstanceType{pools[0].Types[0], arm}
+		s, m := NewState(clocktesting.NewFakePassiveClock(time.Unix(0, 0))), NewModel()
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "agent", UID: "agent"}}
+		agent := pod("agent", asks("500m"))
+		d.Spec.Template.Spec = agent.Spec
+		d.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelArchStable: arch}
+		s.SetDaemonSet(d)
+		s.SetClaim(poolClaim("a-1"))
+		s.SetPod(pod("p", unschedulable, asks("1500m")))
+		if err := m.Sync(s, pools); err != nil {
+			t.Fatal(err)
+		}
+		if plan := m.Plan(pack.Options{}); len(plan.Assignments) != assigned {
+			t.Errorf("a daemon for %s: %d pods go to the claim, want %d: %+v", arch, len(plan.Assignments), assigned, plan)
+		}
 	}
 }
