@@ -163,7 +163,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	now := r.Clock.Now()
 	// A new commit, a new spec and somebody's wish don't wait for the interval.
 	asked := strings.Join([]string{
-		fmt.Sprint(src.Generation), src.Annotations[coppice.RequestedAtAnnotation], src.Status.LastAppliedRevision, src.Status.LastAttemptedRevision,
+		fmt.Sprint(src.Generation), src.Annotations[coppice.RequestedAtAnnotation], src.Annotations[coppice.DeliveredAtAnnotation], src.Status.LastAppliedRevision, src.Status.LastAttemptedRevision,
 	}, "\n")
 	if wait := m.limited.Sub(now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil

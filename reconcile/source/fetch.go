@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,9 +31,7 @@ func (p *pass) resolve(ctx context.Context) error {
 	p.try.revision = p.head.String()
 	p.memory.nextPoll = p.clock.Now().Add(spread(p.interval(), p.jitter()))
 	before := p.memory.done
-	if strings.HasPrefix(p.try.request, hookPrefix) {
-		before.request = p.try.request
-	}
+	before.delivery = p.try.delivery
 	if p.try == before && !p.reopened {
 		p.memory.done = p.try
 		return errNothingNew

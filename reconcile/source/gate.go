@@ -40,7 +40,9 @@ func (p *pass) dependencies(ctx context.Context) error {
 			return kubeFailure(reasonApply, fmt.Errorf("read NodeSource %s: %w", key, err))
 		}
 		ready := meta.FindStatusCondition(other.Status.Conditions, conditionReady)
-		if ready == nil || ready.Status != "True" || other.Status.ObservedGeneration != other.Generation {
+		// A pause is a change of the spec too, and leaves what was said before it.
+		if ready == nil || ready.Status != "True" || other.Status.ObservedGeneration != other.Generation ||
+			ready.ObservedGeneration != other.Generation && !other.Spec.Suspend {
 			return waiting(reasonDependency, dependencyDelay, fmt.Errorf("NodeSource %s, which spec.dependsOn names, is not ready", key))
 		}
 	}

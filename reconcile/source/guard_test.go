@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/testkit"
+	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -187,6 +190,30 @@ func testAdopt(t *testing.T, w *world) {
 	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
 	if p.cpu("a") != "2" {
 		t.Errorf("a has %s", p.cpu("a"))
+	}
+}
+
+// testStalledRequest: a source that waits for a person looks again once for each
+// request, and not at each pass.
+func testStalledRequest(t *testing.T, w *world) {
+	p := w.place(t, "stalled", func(s *coppice.NodeSource) { s.Spec.MaxDeletes = ptr.To[int32](0) })
+	evaluations := 0
+	p.opts.Evaluate = func(ctx context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error) {
+		evaluations++
+		return w.evaluate(ctx, tree, cluster)
+	}
+	p.restart()
+	p.commit(p.tree(map[string]int{"a": 1, "b": 1}))
+	p.pass()
+	p.commit(p.tree(map[string]int{"a": 1}))
+	want(t, p.pass(), conditionStalled, metav1.ConditionTrue, reasonPruneGuard)
+	p.spec(func(s *coppice.NodeSource) { s.Annotations = map[string]string{coppice.RequestedAtAnnotation: "1"} })
+	before := evaluations
+	for range 4 {
+		p.once()
+	}
+	if n := evaluations - before; n != 1 {
+		t.Errorf("%d evaluations for one request", n)
 	}
 }
 

@@ -97,8 +97,9 @@ type memory struct {
 	open bool
 	// nextPoll is when the repository is asked again.
 	nextPoll time.Time
-	// failures counts passes of which a part failed for now, one after another.
-	failures int
+	failures failures
+	// looked is the last request for another look at everything that was obeyed.
+	looked string
 	// objects by inventory id.
 	objects map[string]seen
 	// diffs are the differences of the last look, with the times of the first.
@@ -120,6 +121,10 @@ type attempt struct {
 	revision   string
 	generation int64
 	request    string
+	// delivery is the last push that the forge told of. It asks whether there is another
+	// commit, and not, as a person's request does, for another look at everything: a busy
+	// repository has a push every few seconds, and most are to other branches.
+	delivery string
 	// content is an artifact's digest, or identifies how the commit was verified.
 	content string
 }

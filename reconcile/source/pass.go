@@ -71,7 +71,7 @@ func (r *Reconciler) newPass(src *coppice.NodeSource) *pass {
 // when there is nothing new, and leaves what is live untouched when it fails
 // before the step apply.
 func (p *pass) change(ctx context.Context) error {
-	p.try = attempt{generation: p.src.Generation, request: request(p.src)}
+	p.try = attempt{generation: p.src.Generation, request: request(p.src), delivery: delivered(p.src)}
 	if !p.due() {
 		p.result.skipped = true
 		return nil
@@ -112,7 +112,7 @@ var errNothingNew = errors.New("nothing new")
 func (p *pass) due() bool {
 	done := p.memory.done
 	return p.memory.open || p.src.Spec.SourceRef != nil || !p.clock.Now().Before(p.memory.nextPoll) ||
-		done.generation != p.try.generation || done.request != p.try.request
+		done.generation != p.try.generation || done.request != p.try.request || done.delivery != p.try.delivery
 }
 
 func (p *pass) interval() time.Duration {
@@ -141,7 +141,7 @@ func (p *pass) key(rev git.Revision) string {
 // a whole, and remembered as such.
 func (p *pass) evaluateHead(ctx context.Context) error {
 	p.src.Status.LastAttemptedRevision = p.try.revision
-	asked := p.try.request != p.memory.done.request && !strings.HasPrefix(p.try.request, hookPrefix)
+	asked := p.try.request != p.memory.looked
 	if asked {
 		// Somebody wants another look at everything.
 		p.memory.objects, p.memory.reported = map[string]seen{}, ""
@@ -149,11 +149,16 @@ func (p *pass) evaluateHead(ctx context.Context) error {
 	if key := p.key(p.head); p.memory.head.key != key || p.memory.head.content != p.try.content || asked || p.memory.head.stale(p.clock.Now()) {
 		e, err := p.fetchHead(ctx, asked)
 		if err != nil {
+			if classified(err, "").reason == reasonVerification {
+				// It is remembered; what was thought of the commit before is over.
+				p.memory.head, p.memory.looked = evaluated{}, p.try.request
+			}
 			p.verified("", err)
 			return err
 		}
 		p.memory.head = e
 	}
+	p.memory.looked = p.try.request
 	p.verified(p.memory.head.from.signer, nil)
 	if findings := p.memory.head.findings; findings.HasErrors() {
 		if !p.memory.head.doubtful() {

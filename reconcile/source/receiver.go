@@ -37,6 +37,9 @@ const (
 	hookTimeout = 10 * time.Second
 	// hookSlots is how many deliveries are worked on at the same time.
 	hookSlots = 16
+	// hookReaders is how many bodies are held at the same time, and with that how much
+	// memory those take who prove nothing: 96 MiB. Slow senders don't keep the slots.
+	hookReaders = 32
 )
 
 // A delivery that comes again within replayWindow asks for nothing. Only so many
@@ -47,11 +50,6 @@ const (
 	replayMax    = 10_000
 )
 
-// hookPrefix marks requests that a delivery made. They ask whether there is another
-// commit, and not, as a person's do, for another look at everything: a busy
-// repository has a push every few seconds, and most are to other branches.
-const hookPrefix = "webhook/"
-
 // receiver takes the word of forges that something was pushed, and writes it down
 // as the annotation that asks for a pass, so that it doesn't matter which replica
 // hears it. It believes nothing but that there is something to look at.
@@ -61,7 +59,8 @@ type receiver struct {
 	// Secrets.
 	reader client.Reader
 	clock  clock.PassiveClock
-	slots  chan struct{}
+	// readers are taken while a body is held, slots while it is worked on.
+	readers, slots chan struct{}
 
 	mu   sync.Mutex
 	seen map[[sha256.Size]byte]time.Time
@@ -70,19 +69,13 @@ type receiver struct {
 func newReceiver(c client.Client, reader client.Reader, now clock.PassiveClock) *receiver {
 	return &receiver{
 		client: c, reader: reader, clock: now,
-		slots: make(chan struct{}, hookSlots), seen: map[[sha256.Size]byte]time.Time{},
+		readers: make(chan struct{}, hookReaders), slots: make(chan struct{}, hookSlots),
+		seen: map[[sha256.Size]byte]time.Time{},
 	}
 }
 
 // ServeHTTP implements http.Handler.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	default:
-		http.Error(w, "too many deliveries at once; try again", http.StatusServiceUnavailable)
-		return
-	}
 	rest, ok := strings.CutPrefix(req.URL.Path, HookPath)
 	namespace, name, two := strings.Cut(rest, "/")
 	if !ok || !two || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -94,6 +87,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "deliveries are posted", http.StatusMethodNotAllowed)
 		return
 	}
+	if !take(w, r.readers) {
+		return
+	}
+	defer func() { <-r.readers }()
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, hookBytes))
 	if err != nil {
 		var large *http.MaxBytesError
@@ -104,6 +101,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		return
 	}
+	if !take(w, r.slots) {
+		return
+	}
+	defer func() { <-r.slots }()
 	ctx, cancel := context.WithTimeout(req.Context(), hookTimeout)
 	defer cancel()
 	log := ctrllog.FromContext(ctx).WithValues("namespace", namespace, "source", name)
@@ -130,6 +131,17 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	w.WriteHeader(http.StatusAccepted)
 	_, _ = fmt.Fprintf(w, "asked for %s\n", plural(n, "pass", "passes"))
+}
+
+// take takes a place, or says that there is none.
+func take(w http.ResponseWriter, places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+		http.Error(w, "too many deliveries at once; try again", http.StatusServiceUnavailable)
+		return false
+	}
 }
 
 // authentic returns the source that a delivery is for, if it was sent by somebody
@@ -220,7 +232,7 @@ func (r *receiver) request(ctx context.Context, src *coppice.NodeSource, now tim
 		return 0, fmt.Errorf("list sources: %w", err)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
-		coppice.RequestedAtAnnotation: hookPrefix + now.UTC().Format(time.RFC3339Nano),
+		coppice.DeliveredAtAnnotation: now.UTC().Format(time.RFC3339Nano),
 	}}})
 	if err != nil {
 		return 0, err

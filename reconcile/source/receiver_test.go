@@ -15,6 +15,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas/coppice"
@@ -61,7 +63,7 @@ func testWebhook(t *testing.T, w *world) {
 		_ = res.Body.Close()
 		return res.StatusCode, string(text)
 	}
-	asked := func() string { return request(p.source()) }
+	asked := func() string { return delivered(p.source()) }
 	const path = "/hooks/webhook/fleet"
 	body := `{"ref":"refs/heads/main","after":"1"}`
 	good := map[string]string{"X-Hub-Signature-256": "sha256=" + sum(token, body), "X-GitHub-Event": "push"}
@@ -89,10 +91,25 @@ func testWebhook(t *testing.T, w *world) {
 	if res, err := http.Get(srv.URL + path); err != nil || res.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("GET: %v, %v", res, err)
 	}
+	for range hookSlots {
+		r.slots <- struct{}{}
+	}
+	if code, _ := send("/elsewhere", "", nil); code != http.StatusNotFound {
+		t.Errorf("a request that is none is answered by %d while deliveries are worked on", code)
+	}
+	if code, _ := send(path, body, good); code != http.StatusServiceUnavailable {
+		t.Errorf("too many deliveries are answered by %d", code)
+	}
+	for range hookSlots {
+		<-r.slots
+	}
 	if asked() != "" {
 		t.Fatal("a delivery that isn't accepted asked for a pass")
 	}
 
+	p.spec(func(s *coppice.NodeSource) {
+		s.Annotations = map[string]string{coppice.RequestedAtAnnotation: "by hand"}
+	})
 	p.commit(p.tree(map[string]int{"a": 2}))
 	if code, text := send(path, body, good); code != http.StatusAccepted || !strings.Contains(text, "1 pass") {
 		t.Fatalf("%d %s", code, text)
@@ -105,9 +122,8 @@ func testWebhook(t *testing.T, w *world) {
 	if _, err := p.r.Reconcile(quiet(t), reconcileRequest(p)); err != nil {
 		t.Fatal(err)
 	}
-	src := p.source()
-	if src.Status.LastHandledReconcileAt != value || p.cpu("a") != "2" {
-		t.Errorf("handled %q of %q, a has %s", src.Status.LastHandledReconcileAt, value, p.cpu("a"))
+	if src := p.source(); p.cpu("a") != "2" || request(src) != "by hand" || src.Status.LastHandledReconcileAt != "by hand" {
+		t.Errorf("a has %s, %q is asked for and %q handled", p.cpu("a"), request(src), src.Status.LastHandledReconcileAt)
 	}
 
 	p.clock.Step(replayWindow / 2)
@@ -124,8 +140,8 @@ func testWebhook(t *testing.T, w *world) {
 	if _, err := p.r.Reconcile(quiet(t), reconcileRequest(p)); err != nil {
 		t.Fatal(err)
 	}
-	if src := p.source(); src.Status.LastHandledReconcileAt != asked() || evaluations != before {
-		t.Errorf("handled %q of %q, with %d evaluations", src.Status.LastHandledReconcileAt, asked(), evaluations-before)
+	if src := p.source(); src.Status.LastHandledReconcileAt != "by hand" || evaluations != before || p.r.memories.of(client.ObjectKeyFromObject(src), src.UID).done.delivery != asked() {
+		t.Errorf("handled %q, with %d evaluations", src.Status.LastHandledReconcileAt, evaluations-before)
 	}
 
 	for kind, head := range map[string]map[string]string{

@@ -309,6 +309,17 @@ func testWait(t *testing.T, w *world) {
 		t.Errorf("fleet %+v, history %+v", src.Status.Fleet, src.Status.History)
 	}
 
+	// A newer image is no rollout of the commit, whoever looks.
+	p.condition(claim, karpenter.ConditionDrifted, metav1.ConditionTrue, "AMIDrift")
+	p.restart()
+	src = p.pass()
+	want(t, src, conditionReady, metav1.ConditionTrue, reasonApplied)
+	if src.Status.Fleet == nil {
+		t.Error("nodes that drift aren't told of")
+	}
+	p.condition(claim, karpenter.ConditionDrifted, metav1.ConditionFalse, "AsDeclared")
+	p.pass()
+
 	// The oldest source tells, so those that other cases left go.
 	var others coppice.NodeSourceList
 	if err := p.kube.List(t.Context(), &others); err != nil {

@@ -41,15 +41,29 @@ const messageBytes = 1500
 // decision is what settle makes of a pass.
 type decision struct {
 	status coppice.NodeSourceStatus
-	// failures counts passes that failed for now, this one included.
-	failures int
+	// failures counts what failed for now, this pass included.
+	failures failures
 	// requeue is when the next pass is due, zero for never.
 	requeue time.Duration
 }
 
+// failures counts for each part of a pass how often it failed for now, one time after
+// another: a part that goes wrong says nothing about the others.
+type failures struct{ change, drift, report int }
+
+func (f failures) worst() int { return max(f.change, f.drift, f.report) }
+
+// again is a part's count after another try.
+func again(n int, err error) int {
+	if err != nil && classified(err, "").class == retry {
+		return n + 1
+	}
+	return 0
+}
+
 // settle turns the outcome of a pass into conditions, history and the time of
 // the next pass. src carries the status as the steps left it, poll is how long
-// the repository may rest, failures how many passes failed before this one.
+// the repository may rest, before how often each part failed before this pass.
 //
 //	change            Ready    Reconciling             Stalled
 //	done              True     -                       -
@@ -60,7 +74,7 @@ type decision struct {
 //
 // It is a function of its arguments, and nothing in the status that it returns
 // changes while nothing happens.
-func settle(src *coppice.NodeSource, res result, failures int, poll time.Duration, now time.Time) decision {
+func settle(src *coppice.NodeSource, res result, before failures, poll time.Duration, now time.Time) decision {
 	out := decision{status: *src.Status.DeepCopy(), requeue: max(poll, soonest)}
 	status := &out.status
 	status.ObservedGeneration = src.Generation
@@ -76,22 +90,26 @@ func settle(src *coppice.NodeSource, res result, failures int, poll time.Duratio
 	for _, err := range []error{res.change, res.drift, res.report} {
 		switch f := classified(err, ""); {
 		case err == nil:
-		case f.class == retry:
-			out.failures = failures + 1
 		case f.class == wait:
 			out.requeue = min(out.requeue, f.after)
 		}
 	}
-	if out.failures > 0 {
-		out.requeue = min(out.requeue, backoff(out.failures))
+	out.failures = failures{change: again(before.change, res.change), drift: again(before.drift, res.drift), report: before.report}
+	if res.drift == nil {
+		out.failures.report = again(before.report, res.report) // it isn't tried otherwise
+	}
+	for _, n := range []int{out.failures.change, out.failures.drift, out.failures.report} {
+		if n > 0 {
+			out.requeue = min(out.requeue, backoff(n))
+		}
 	}
 	if !res.wake.IsZero() {
 		out.requeue = min(out.requeue, max(res.wake.Sub(now), soonest))
 	}
 
-	c.change(status, res, out.failures)
-	c.drift(status, res.drift, out.failures)
-	c.report(src, res, out.failures)
+	c.change(status, res, out.failures.change)
+	c.drift(status, res.drift, out.failures.drift)
+	c.report(src, res, out.failures.report)
 	status.Conditions = c.sorted()
 	return out
 }
@@ -142,9 +160,11 @@ func (c *conditions) change(status *coppice.NodeSourceStatus, res result, failur
 		c.drop(conditionStalled)
 	default:
 		if failures < patience {
-			if meta.FindStatusCondition(c.list, conditionReady) == nil {
+			// What was said of an earlier spec isn't true of this one.
+			if before := meta.FindStatusCondition(c.list, conditionReady); before == nil || before.ObservedGeneration != c.generation {
 				c.set(conditionReady, metav1.ConditionUnknown, reasonProgressing, text)
 				c.set(conditionReconciling, metav1.ConditionTrue, reasonRetrying, text)
+				c.drop(conditionStalled)
 			}
 			return
 		}

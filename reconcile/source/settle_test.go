@@ -19,7 +19,7 @@ import (
 func TestSettle(t *testing.T) {
 	now := time.Date(2026, 11, 30, 10, 0, 0, 5, time.UTC)
 	boom := errors.New("boom")
-	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonApplied, Message: "Applied main@sha1:1"}
+	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonApplied, Message: "Applied main@sha1:1", ObservedGeneration: 3}
 	for name, tc := range map[string]struct {
 		why      string
 		edit     func(*coppice.NodeSource)
@@ -59,6 +59,16 @@ func TestSettle(t *testing.T) {
 			why:  "a blip is nobody's business",
 			edit: func(s *coppice.NodeSource) { s.Status.Conditions = []metav1.Condition{ready} },
 			res:  result{change: retrying(reasonFetch, boom)}, conditions: []string{"Ready=True/Applied"}, requeue: firstRetry,
+		},
+		"another spec": {
+			why: "what was said of the former spec isn't said of this one",
+			edit: func(s *coppice.NodeSource) {
+				old := ready
+				old.ObservedGeneration = 2
+				s.Status.Conditions = []metav1.Condition{old}
+			},
+			res: result{change: retrying(reasonFetch, boom)}, requeue: firstRetry,
+			conditions: []string{"Ready=Unknown/Progressing", "Reconciling=True/ProgressingWithRetry"},
 		},
 		"very first failure": {
 			why: "a source of which nothing is known yet says why", res: result{change: boom},
@@ -115,7 +125,7 @@ func TestSettle(t *testing.T) {
 				tc.edit(src)
 			}
 			before := src.DeepCopy()
-			got := settle(src, tc.res, tc.failures, time.Minute, now)
+			got := settle(src, tc.res, failures{tc.failures, tc.failures, tc.failures}, time.Minute, now)
 			if diff := cmp.Diff(before, src); diff != "" {
 				t.Errorf("the argument was changed: %s", diff)
 			}
@@ -139,7 +149,7 @@ func TestSettle(t *testing.T) {
 			// The same again changes nothing.
 			src.Status = got.status
 			again := settle(src, tc.res, got.failures, time.Minute, now.Add(time.Hour))
-			if got.failures == 0 || got.failures >= patience {
+			if got.failures.worst() == 0 || got.failures.worst() >= patience {
 				if diff := cmp.Diff(got.status, again.status); diff != "" {
 					t.Errorf("%s: the same outcome an hour later changes the status: %s", tc.why, diff)
 				}
@@ -148,11 +158,36 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// TestFailuresAreCountedApart: a source whose drift can't be looked at for long is not
+// unready at the first blip of its repository, and a blip forgets nothing.
+func TestFailuresAreCountedApart(t *testing.T) {
+	now := time.Unix(0, 0)
+	src := &coppice.NodeSource{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	src.Status.LastAppliedRevision = "main@sha1:1"
+	src.Status = settle(src, result{}, failures{}, time.Minute, now).status
+	boom := errors.New("boom")
+	var count failures
+	for i := range 3 * patience {
+		res := result{drift: boom}
+		if i%patience == 0 {
+			res.change = boom
+		}
+		got := settle(src, res, count, time.Minute, now)
+		src.Status, count = got.status, got.failures
+		if ready, _ := find(src.Status.Conditions, conditionReady); ready.Status != metav1.ConditionTrue {
+			t.Errorf("pass %d: %+v", i, ready)
+		}
+	}
+	if count != (failures{drift: 3 * patience}) {
+		t.Errorf("%+v", count)
+	}
+}
+
 func TestHistoryIsBounded(t *testing.T) {
 	src := &coppice.NodeSource{}
 	for i := range 9 {
 		src.Status.LastAppliedRevision = fmt.Sprint("r", i)
-		src.Status = settle(src, result{}, 0, time.Minute, time.Unix(int64(i), 0)).status
+		src.Status = settle(src, result{}, failures{}, time.Minute, time.Unix(int64(i), 0)).status
 	}
 	var got []string
 	for _, h := range src.Status.History {

@@ -55,6 +55,7 @@ func TestSource(t *testing.T) {
 		"confirm":       testConfirm,
 		"reverted":      testReverted,
 		"twice":         testTwice,
+		"stalled":       testStalledRequest,
 		"released":      testReleased,
 		"conflict":      testConflict,
 		"modes":         testModes,

@@ -135,7 +135,7 @@ func (p *pass) orphans(ctx context.Context) (*coppice.OrphanSummary, error) {
 // rollout waits, if the source asks for it, until what was applied is ready and no
 // node is left to be replaced.
 func (p *pass) rollout(ctx context.Context) error {
-	if !p.src.Spec.Wait {
+	if !p.src.Spec.Wait || p.rolledOut() {
 		return nil
 	}
 	var claims karpenter.NodeClaimList
@@ -158,6 +158,16 @@ func (p *pass) rollout(ctx context.Context) error {
 	// The commit is applied; only its outcome is still open.
 	p.memory.open = true
 	return waiting(reasonRollout, rolloutDelay, errors.New(enumerate(p.head.Short()+" is being rolled out: ", pending, ", ", messageBytes)))
+}
+
+// rolledOut reports whether the source was Ready with this spec and commit already and
+// nothing had to be done for it: nodes that drift since, as from a newer image, are no
+// rollout of the commit.
+func (p *pass) rolledOut() bool {
+	ready := meta.FindStatusCondition(p.read.Status.Conditions, conditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == p.src.Generation &&
+		p.read.Status.LastAppliedRevision == p.try.revision && p.deleted == 0 &&
+		!slices.ContainsFunc(p.todo, func(t pending) bool { return t.writes })
 }
 
 // pending says why an object isn't rolled out, "" if it is. It reads past the

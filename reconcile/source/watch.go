@@ -21,7 +21,8 @@ import (
 func asked() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-			request(e.ObjectOld) != request(e.ObjectNew) || accepted(e.ObjectOld) != accepted(e.ObjectNew)
+			request(e.ObjectOld) != request(e.ObjectNew) || delivered(e.ObjectOld) != delivered(e.ObjectNew) ||
+			accepted(e.ObjectOld) != accepted(e.ObjectNew)
 	}}
 }
 
@@ -37,6 +38,9 @@ func touched() predicate.Predicate {
 
 // request is the value of the annotation that asks for a pass now.
 func request(o client.Object) string { return o.GetAnnotations()[coppice.RequestedAtAnnotation] }
+
+// delivered says when the forge last told of a push.
+func delivered(o client.Object) string { return o.GetAnnotations()[coppice.DeliveredAtAnnotation] }
 
 // sourcesOf returns the sources whose inventory holds an object.
 func (r *Reconciler) sourcesOf(ctx context.Context, o client.Object) []reconcile.Request {

@@ -74,6 +74,10 @@ const (
 // changes. It is Flux's, so that its tools work.
 const RequestedAtAnnotation = "reconcile.fluxcd.io/requestedAt"
 
+// DeliveredAtAnnotation is when a forge last told of a push. It asks for a look at the
+// repository, each time its value changes.
+const DeliveredAtAnnotation = "coppice.dev/delivered-at"
+
 // Inventory lists objects.
 type Inventory struct {
 	// Entries are sorted by id.
