@@ -25,19 +25,20 @@ func (s *Server) eksClusters(c *call) error {
 	for _, sub := range s.net.subnets {
 		subnets = append(subnets, sub.id)
 	}
+	network := map[string]any{"serviceIpv4Cidr": cluster.ServiceCIDR, "ipFamily": "ipv4"}
+	if strings.Contains(cluster.ServiceCIDR, ":") {
+		network = map[string]any{"serviceIpv6Cidr": cluster.ServiceCIDR, "ipFamily": "ipv6"}
+	}
 	c.out = map[string]any{"cluster": map[string]any{
-		"name":                 cluster.Name,
-		"arn":                  s.arn("eks", "cluster/"+cluster.Name),
-		"createdAt":            float64(s.began.Unix()),
-		"version":              cluster.Version,
-		"platformVersion":      "eks.1",
-		"endpoint":             cluster.Endpoint,
-		"status":               "ACTIVE",
-		"certificateAuthority": map[string]any{"data": base64.StdEncoding.EncodeToString(cluster.CA)},
-		"kubernetesNetworkConfig": map[string]any{
-			"serviceIpv4Cidr": cluster.ServiceCIDR,
-			"ipFamily":        "ipv4",
-		},
+		"name":                    cluster.Name,
+		"arn":                     s.arn("eks", "cluster/"+cluster.Name),
+		"createdAt":               float64(s.began.Unix()),
+		"version":                 cluster.Version,
+		"platformVersion":         "eks.1",
+		"endpoint":                cluster.Endpoint,
+		"status":                  "ACTIVE",
+		"certificateAuthority":    map[string]any{"data": base64.StdEncoding.EncodeToString(cluster.CA)},
+		"kubernetesNetworkConfig": network,
 		"resourcesVpcConfig": map[string]any{
 			"subnetIds":              subnets,
 			"securityGroupIds":       []string{},

@@ -64,7 +64,7 @@ type Cluster struct {
 	Endpoint string
 	// CA is the cluster's certificate authority in PEM.
 	CA []byte
-	// ServiceCIDR is the IPv4 range of services. Default 10.96.0.0/16.
+	// ServiceCIDR is the range of services, of IPv4 or IPv6. Default 10.96.0.0/16.
 	ServiceCIDR string
 	// Version is Kubernetes' minor version, as in 1.37. Default 1.37.
 	Version string

@@ -34,7 +34,7 @@ func BenchmarkInstanceTypes(b *testing.B) {
 	}
 	run("unchanged", func(int) {})
 	run("shortage", func(n int) {
-		p.unavailable.mark(offeringKey{"spot", "m5.large", string(rune('a' + n%26)), ""}, w.clock.Now())
+		p.unavailable.mark(offeringKey{"spot", "m5.large", string(rune('a' + n%26)), "", ""}, w.clock.Now())
 		p.unavailable.mu.Lock()
 		p.unavailable.changes++
 		p.unavailable.mu.Unlock()

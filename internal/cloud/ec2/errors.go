@@ -89,6 +89,17 @@ func isTerminal(code, message string) bool {
 	return false
 }
 
+// isAboutOne says whether a code of TerminateInstances may be for the sake of one of
+// the instances: its ID, its state, its protection, or its tags, by which rights are given.
+func isAboutOne(code string) bool {
+	switch code {
+	case codeInstanceNotFound, codeInstanceBadID, "IncorrectInstanceState", "IncorrectState", "InvalidState",
+		"OperationNotPermitted", "UnsupportedOperation", codeUnauthorized:
+		return true
+	}
+	return false
+}
+
 // isCapacity says whether a code of CreateFleet's error set means that the
 // offering can't be had now, whether for want of machines, quota or addresses.
 func isCapacity(code string) bool {
@@ -118,4 +129,7 @@ const (
 	codeNoSuchEntity     = "NoSuchEntity"
 	codeEntityExists     = "EntityAlreadyExists"
 	codeNoParameter      = "ParameterNotFound"
+	codeNoCluster        = "ResourceNotFoundException"
+	codeNoReservation    = "InvalidCapacityReservationId.NotFound"
+	codeBadReservation   = "InvalidCapacityReservationId.Malformed"
 )

@@ -30,7 +30,7 @@ func (f *Facts) Observe(instanceType, imageID string, capacity corev1.ResourceLi
 func (f *Facts) InstanceTypes(class *aws.EC2NodeClass) ([]cloud.InstanceType, error) {
 	facts := catalogue.Get()
 	sold := fromCatalogue(facts, f.p.region)
-	memory, _ := f.p.memory.all()
+	memory, _ := f.p.memory.all(f.p.clock.Now())
 	base, err := f.p.baseTypes(class, sold.machines, memory)
 	if err != nil {
 		return nil, fmt.Errorf("list instance types of EC2NodeClass %s: %w", class.Name, err)

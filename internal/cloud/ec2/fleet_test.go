@@ -33,7 +33,7 @@ func TestReadFleet(t *testing.T) {
 	if out.instance == nil || out.instance.InstanceIds[0] != "i-1" || *out.other.ErrorCode != "InvalidParameterValue" || out.capacity != "UnfulfillableCapacity" {
 		t.Errorf("read %+v", out)
 	}
-	want := []offeringKey{{"spot", "m5.large", "a", ""}, {capacityType: "spot", instanceType: "c5.large"}, {capacityType: "spot"}}
+	want := []offeringKey{{"spot", "m5.large", "a", "", ""}, {capacityType: "spot", instanceType: "c5.large"}, {capacityType: "spot"}}
 	if !slices.Equal(out.short, want) || !slices.Equal(out.subnets, []string{"subnet-b"}) {
 		t.Errorf("short of %+v and %v", out.short, out.subnets)
 	}

@@ -107,15 +107,15 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 }
 
 // terminateAll ends the instances. EC2 takes all of a call's or none, so that one
-// that is gone or protected would keep the others alive: after a refusal each is
-// ended by itself.
+// that is gone or protected would keep the others alive: after a refusal for one's
+// sake each is ended by itself. Any other failure would meet each alone as well.
 func (p *Provider) terminateAll(ctx context.Context, ids []string) []error {
 	unique := slices.Clone(ids)
 	slices.Sort(unique)
 	unique = slices.Compact(unique)
 	errs := make([]error, len(ids))
 	err := p.terminate(ctx, unique)
-	if err == nil || len(unique) == 1 || code(err) == "RequestLimitExceeded" {
+	if err == nil || len(unique) == 1 || !isAboutOne(code(err)) {
 		for i := range errs {
 			errs[i] = err
 		}
@@ -197,11 +197,9 @@ func (p *Provider) Drifted(ctx context.Context, class *aws.EC2NodeClass, claim *
 
 // CleanClass is as in cloud.Provider.
 func (p *Provider) CleanClass(ctx context.Context, class *aws.EC2NodeClass) error {
-	if class.Spec.Role != "" {
-		every := func(iamtypes.InstanceProfile) (bool, error) { return true, nil }
-		if err := p.deleteProfiles(ctx, class, every); err != nil {
-			return err
-		}
+	every := func(iamtypes.InstanceProfile) (bool, error) { return true, nil }
+	if err := p.deleteProfiles(ctx, class, every); err != nil {
+		return err
 	}
 	if err := p.deleteTemplates(ctx, class, func(ec2types.LaunchTemplate) bool { return true }); err != nil {
 		return err

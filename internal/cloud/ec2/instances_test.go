@@ -251,3 +251,22 @@ func TestClassify(t *testing.T) {
 		t.Errorf("message is %q", long)
 	}
 }
+
+// A failure that isn't for the sake of one instance isn't met again for each.
+func TestTerminateFailsAsAWhole(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	for code, want := range map[string]int{"InvalidParameterCombination": 1, "OperationNotPermitted": 1 + 3} {
+		w.sim.ResetCounters()
+		w.do(ec2sim.Step{Calls: &ec2sim.CallFault{Actions: []string{"ec2:TerminateInstances"}, Code: code, Count: 4}})
+		for _, err := range p.terminateAll(t.Context(), []string{"i-0123456789abcdef0", "i-0123456789abcdef1", "i-0123456789abcdef2"}) {
+			if err == nil {
+				t.Errorf("%s: no error", code)
+			}
+		}
+		if n := w.calls("ec2:TerminateInstances"); n != want {
+			t.Errorf("%s: %d calls, want %d", code, n, want)
+		}
+		w.sim.EndEffects()
+	}
+}

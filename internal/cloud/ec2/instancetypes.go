@@ -62,9 +62,10 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 	}
 	out, shortageVersion := p.unavailable.at(p.clock.Now())
 	out.away = awayFrom(class.Status.Subnets, p.shifted(ctx))
+	out.of(class)
 	free, reservedVersion := p.reserved.free()
 
-	memory, memoryVersion := p.memory.all()
+	memory, memoryVersion := p.memory.all(p.clock.Now())
 	shape := shapeOf(class)
 	market := marketVersion{placesOf(class), strings.Join(slices.Sorted(maps.Keys(out.away)), ","), pricesVersion, spotsVersion, shortageVersion, reservedVersion}
 	p.mu.Lock()
@@ -103,7 +104,7 @@ func shapeOf(class *aws.EC2NodeClass) string {
 
 // placesOf names everything of a class that offerings depend on.
 func placesOf(class *aws.EC2NodeClass) string {
-	text, err := json.Marshal([]any{class.Status.Subnets, class.Status.CapacityReservations})
+	text, err := json.Marshal([]any{class.Status.Subnets, class.Status.CapacityReservations, class.Spec.PlacementGroupSelector})
 	if err != nil {
 		panic("node class can't be written as JSON: " + err.Error()) // it was read from JSON
 	}

@@ -37,6 +37,7 @@ type keptShortage struct {
 	Type         string    `json:"type,omitempty"`
 	Zone         string    `json:"zone,omitempty"`
 	Reservation  string    `json:"reservation,omitempty"`
+	Group        string    `json:"group,omitempty"`
 	Until        time.Time `json:"until"`
 	// Seconds is how long the offering is left alone this time.
 	Seconds int `json:"seconds"`
@@ -94,14 +95,14 @@ func (u *unavailable) kept(now time.Time) ([]keptShortage, []keptSubnet) {
 	var out []keptShortage
 	for k, r := range u.last {
 		if now.Before(r.until.Add(r.wait)) {
-			out = append(out, keptShortage{k.capacityType, k.instanceType, k.zone, k.reservation, r.until.UTC(), int(r.wait / time.Second)})
+			out = append(out, keptShortage{k.capacityType, k.instanceType, k.zone, k.reservation, k.group, r.until.UTC(), int(r.wait / time.Second)})
 		}
 	}
 	slices.SortFunc(out, func(a, b keptShortage) int { return b.Until.Compare(a.Until) })
 	out = out[:min(len(out), maxKeptShortages)]
 	slices.SortFunc(out, func(a, b keptShortage) int {
 		return cmp.Or(strings.Compare(a.CapacityType, b.CapacityType), strings.Compare(a.Type, b.Type),
-			strings.Compare(a.Zone, b.Zone), strings.Compare(a.Reservation, b.Reservation))
+			strings.Compare(a.Zone, b.Zone), strings.Compare(a.Reservation, b.Reservation), strings.Compare(a.Group, b.Group))
 	})
 	var subnets []keptSubnet
 	for id, until := range u.subnets {
@@ -117,7 +118,7 @@ func (u *unavailable) learn(shortages []keptShortage, subnets []keptSubnet, now 
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, s := range shortages {
-		key := offeringKey{s.CapacityType, s.Type, s.Zone, s.Reservation}
+		key := offeringKey{s.CapacityType, s.Type, s.Zone, s.Reservation, s.Group}
 		wait := min(max(time.Duration(s.Seconds)*time.Second, unavailableFor), maxUnavailable)
 		// Nothing lasts longer from now than it could if it had been found now.
 		until := s.Until
@@ -167,7 +168,7 @@ func (l *memoryLog) kept(now time.Time) []keptMemory {
 func (l *memoryLog) learn(list []keptMemory, now time.Time) {
 	for _, m := range list {
 		at, err := time.Parse(time.DateOnly, m.Seen)
-		if err != nil || now.Sub(at) >= memoryKeptFor || m.MiB <= 0 || m.Type == "" || m.Image == "" {
+		if err != nil || now.Sub(at) >= memoryKeptFor || m.Image == "" || !plausible(m.Type, m.MiB*mebibyte) {
 			continue
 		}
 		l.observe(memoryKey{m.Type, m.Image}, m.MiB*mebibyte, at)

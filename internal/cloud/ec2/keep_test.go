@@ -90,7 +90,7 @@ func TestKnowledgeIsBounded(t *testing.T) {
 	now := w.clock.Now()
 	for n := range 2 * maxKeptMemory {
 		p.memory.observe(memoryKey{fmt.Sprintf("type%05d.24xlarge", n), "ami-0123456789abcdef0"}, 1<<30, now.Add(-time.Duration(n)*time.Hour/10))
-		p.unavailable.mark(offeringKey{"on-demand", fmt.Sprintf("type%05d.24xlarge", n), "ap-southeast-2a", "cr-0123456789abcdef0"}, now)
+		p.unavailable.mark(offeringKey{"on-demand", fmt.Sprintf("type%05d.24xlarge", n), "ap-southeast-2a", "cr-0123456789abcdef0", ""}, now)
 	}
 	text, err := p.Knowledge()
 	if err != nil {
@@ -103,7 +103,7 @@ func TestKnowledgeIsBounded(t *testing.T) {
 	if err := next.Learn(text); err != nil {
 		t.Fatal(err)
 	}
-	if seen, _ := next.memory.all(); len(seen) != maxKeptMemory || seen[memoryKey{"type00000.24xlarge", "ami-0123456789abcdef0"}] == 0 {
+	if seen, _ := next.memory.all(w.clock.Now()); len(seen) != maxKeptMemory || seen[memoryKey{"type00000.24xlarge", "ami-0123456789abcdef0"}] == 0 {
 		t.Errorf("%d measurements were kept", len(seen))
 	}
 	w.clock.Advance(memoryKeptFor + 24*time.Hour)
@@ -123,12 +123,12 @@ func TestKnowledgeIsBounded(t *testing.T) {
 	}
 	w.clock.Advance(maxUnavailable)
 	short, _ := odd.unavailable.at(w.clock.Now())
-	if seen, _ := odd.memory.all(); len(short.offerings) != 0 || len(short.subnets) != 0 || len(seen) != 0 {
+	if seen, _ := odd.memory.all(w.clock.Now()); len(short.offerings) != 0 || len(short.subnets) != 0 || len(seen) != 0 {
 		t.Errorf("left alone are %v and %v, memory is %v", short.offerings, short.subnets, seen)
 	}
 	// What is found out here counts more than what was known.
 	mine := w.fresh()
-	key := offeringKey{"spot", "m5.large", "us-west-2a", ""}
+	key := offeringKey{"spot", "m5.large", "us-west-2a", "", ""}
 	mine.unavailable.mark(key, w.clock.Now())
 	before, _ := mine.Knowledge()
 	if err := mine.Learn(slices.Concat([]byte(`{"version":1,"shortages":[{"capacityType":"spot","type":"m5.large","zone":"us-west-2a","until":"`), []byte(w.clock.Now().Add(20*time.Minute).Format(time.RFC3339)), []byte(`","seconds":1440}]}`))); err != nil {
@@ -137,5 +137,46 @@ func TestKnowledgeIsBounded(t *testing.T) {
 	after, _ := mine.Knowledge()
 	if diff := gocmp.Diff(string(before), string(after)); diff != "" {
 		t.Errorf("what was found here was overwritten:\n%s", diff)
+	}
+}
+
+// A measurement that no node of the type can have isn't taken over, from nodes or from
+// what was kept, and one that nothing confirms doesn't last for ever.
+func TestMemoryIsPlausible(t *testing.T) {
+	w := newWorld(t)
+	p := w.fresh()
+	memory := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(text)}
+	}
+	seen := func() int64 {
+		all, _ := p.memory.all(w.clock.Now())
+		return all[memoryKey{"m5.large", "ami-1"}] / mebibyte
+	}
+	for _, mib := range []string{"1", "4095", "8193"} {
+		p.Observe("m5.large", "ami-1", memory(mib+"Mi"))
+		if err := p.Learn([]byte(`{"version":1,"memory":[{"type":"m5.large","image":"ami-1","mib":` + mib + `,"seen":"2026-11-30"}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		if got := seen(); got != 0 {
+			t.Errorf("%s MiB were taken for a measurement, as %d", mib, got)
+		}
+	}
+	p.Observe("m5.large", "ami-1", memory("5000Mi"))
+	w.clock.Advance(memoryKeptFor - time.Hour)
+	p.Observe("m5.large", "ami-1", memory("7800Mi"))
+	if got := seen(); got != 5000 {
+		t.Errorf("%d MiB count, want the least", got)
+	}
+	_, before := p.memory.all(w.clock.Now())
+	w.clock.Advance(time.Hour)
+	if got := seen(); got != 0 {
+		t.Errorf("%d MiB count after %s", got, memoryKeptFor)
+	}
+	if _, after := p.memory.all(w.clock.Now()); after == before {
+		t.Error("the version didn't change with the answer")
+	}
+	p.Observe("m5.large", "ami-1", memory("7800Mi"))
+	if got := seen(); got != 7800 {
+		t.Errorf("%d MiB count, want what was measured last", got)
 	}
 }

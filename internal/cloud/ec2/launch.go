@@ -86,8 +86,12 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 	for range maxRounds {
 		short, _ := p.unavailable.at(p.clock.Now())
 		short.away = awayFrom(req.Class.Status.Subnets, p.shifted(ctx))
+		full := short.of(req.Class)
 		plan := planFleet(req.Claim, req.Class, req.Types, short)
 		if len(plan.candidates) == 0 {
+			if full && shortage.Offerings == 0 {
+				shortage.Reason = codeNoAddresses
+			}
 			return cloud.Instance{}, shortage
 		}
 		fleet, err := p.makeFleet(ctx, req, plan, short)
@@ -106,6 +110,9 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 		result := readFleet(out.Instances, out.Errors, plan.capacityType, fleet.reservationOf)
 		now := p.clock.Now()
 		for _, k := range result.short {
+			if k.zone != "" {
+				k.group = short.group
+			}
 			p.unavailable.mark(k, now)
 		}
 		for _, id := range result.subnets {
@@ -113,7 +120,7 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 		}
 		if result.instance != nil {
 			i := p.launched(req, plan, fleet, *result.instance)
-			p.unavailable.had(offeringKey{i.CapacityType, i.Type, i.Zone, i.ReservationID})
+			p.unavailable.had(offeringKey{i.CapacityType, i.Type, i.Zone, i.ReservationID, short.group})
 			return i, nil
 		}
 		l.fleets++

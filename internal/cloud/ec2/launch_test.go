@@ -475,3 +475,39 @@ func TestLaunchRefusedAsAWhole(t *testing.T) {
 		}
 	}
 }
+
+// A zone whose subnets are all full is offered again when they may have room.
+func TestFullZoneIsNotOffered(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	full := class.Status.Subnets[0]
+	offered := func() map[bool]int {
+		t.Helper()
+		out := map[bool]int{}
+		for _, o := range w.request(p, class, w.claim("x"), []string{"m5.large"}, []string{"*"}).Types[0].Offerings {
+			if o.Zone == full.Zone {
+				out[o.Available]++
+			} else if !o.Available {
+				t.Errorf("%+v isn't available", o)
+			}
+		}
+		return out
+	}
+	if got := offered(); got[true] != 2 || got[false] != 0 {
+		t.Fatalf("at first the zone is offered as %v", got)
+	}
+	before := w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"*"})
+	p.unavailable.markSubnet(full.ID, w.clock.Now())
+	if got := offered(); got[true] != 0 || got[false] != 2 {
+		t.Errorf("once its subnet is full the zone is offered as %v", got)
+	}
+	// Whoever decided before that gets another zone.
+	if i := w.launch(p, before); i.Zone == full.Zone {
+		t.Errorf("launched in %s, which is full", i.Zone)
+	}
+	w.clock.Advance(unavailableFor)
+	if got := offered(); got[true] != 2 {
+		t.Errorf("later the zone is offered as %v", got)
+	}
+}

@@ -1,6 +1,7 @@
 package ec2
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -254,6 +255,26 @@ func TestK3sExample(t *testing.T) {
 	for _, c := range w.sim.Counters() {
 		if strings.HasPrefix(c.Action, "eks:") {
 			t.Errorf("%s was called", c.Action)
+		}
+	}
+}
+
+// That services have IPv6 addresses EKS says, also where it needn't be asked for the
+// endpoint; a cluster that it doesn't know has IPv4.
+func TestLaunchIPv6ByEKS(t *testing.T) {
+	for name, want := range map[string]bool{"demo": true, "elsewhere": false} {
+		w := newWorld(t, func(c *ec2sim.Config) { c.Clusters[0].ServiceCIDR = "fd00:10:96::/108" })
+		p := w.provider(func(c *Config) {
+			c.ClusterName, c.ClusterEndpoint = name, "https://127.0.0.1:6443"
+			c.KubernetesVersion = func(context.Context) (string, error) { return "1.33", nil }
+		})
+		class := newClass()
+		class.Spec.AMISelectorTerms[0].Alias = "bottlerocket@latest"
+		w.resolve(p, class)
+		made := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{cloud.OnDemand}))
+		i, _ := w.sim.Instance(made.ID)
+		if got := deref(w.template(p, i).NetworkInterfaces[0].PrimaryIpv6); got != want {
+			t.Errorf("in cluster %s the first interface has an IPv6 address: %t", name, got)
 		}
 	}
 }

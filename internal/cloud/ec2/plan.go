@@ -233,8 +233,9 @@ func readFleet(instances []ec2types.CreateFleetInstance, errs []ec2types.CreateF
 			// A quota of the account, not a pool that ran dry.
 			out.short = append(out.short, offeringKey{capacityType: cloud.Spot, instanceType: typeOf(o)})
 		case o != nil:
+			zone := deref(o.AvailabilityZone)
 			out.short = append(out.short, offeringKey{
-				capacityType, typeOf(o), deref(o.AvailabilityZone), reservationOf(typeOf(o), deref(o.AvailabilityZone)),
+				capacityType: capacityType, instanceType: typeOf(o), zone: zone, reservation: reservationOf(typeOf(o), zone),
 			})
 		}
 	}

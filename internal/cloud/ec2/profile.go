@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
@@ -112,18 +111,16 @@ func (p *Provider) removeRole(ctx context.Context, profile, role string) error {
 	return nil
 }
 
-// profileGrace is how old a profile has to be to be swept: an instance that is being
-// launched with it may not be listed yet.
-const profileGrace = time.Hour
-
 // sweepProfiles deletes the class's profiles for roles that it had before, once no
-// instance has them.
+// instance has them and no launch has used them for long: what is being launched may
+// not be listed yet.
 func (p *Provider) sweepProfiles(ctx context.Context, class *aws.EC2NodeClass) error {
 	current, now := p.profileName(class), p.clock.Now()
 	var used map[string]bool
 	return p.deleteProfiles(ctx, class, func(profile iamtypes.InstanceProfile) (bool, error) {
 		name := deref(profile.InstanceProfileName)
-		if name == current || now.Sub(deref(profile.CreateDate)) < profileGrace {
+		if name == current || name == deref(class.Spec.InstanceProfile) ||
+			now.Sub(deref(profile.CreateDate)) < templateIdle || !p.sweeps.idle(name, now) {
 			return false, nil
 		}
 		if used == nil {
@@ -141,13 +138,20 @@ func (p *Provider) sweepProfiles(ctx context.Context, class *aws.EC2NodeClass) e
 }
 
 // deleteProfiles removes those of the profiles that were ever made for the class that
-// goes says.
+// goes says. Also a class that names a profile may have had a role before. If none has a
+// role IAM may be out of reach or forbidden, and needn't be asked.
 func (p *Provider) deleteProfiles(ctx context.Context, class *aws.EC2NodeClass, goes func(iamtypes.InstanceProfile) (bool, error)) error {
+	if class.Spec.Role == "" && p.cfg.IsolatedVPC {
+		return nil
+	}
 	path := p.profilePath(class)
 	pages := iam.NewListInstanceProfilesPaginator(p.iam, &iam.ListInstanceProfilesInput{PathPrefix: &path})
 	var errs []error
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
+		if class.Spec.Role == "" && code(err) == "AccessDenied" {
+			return nil
+		}
 		if err != nil {
 			return failed("list instance profiles under "+path, err)
 		}

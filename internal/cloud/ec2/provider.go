@@ -66,8 +66,8 @@ type Config struct {
 	// ClusterCA is the API server's CA bundle, PEM in base64. Empty asks EKS, if it
 	// is asked for something else anyway, and otherwise leaves it out.
 	ClusterCA string
-	// ClusterCIDR is the range of service addresses. Empty asks EKS when an image
-	// family needs it.
+	// ClusterCIDR is the range of service addresses, which also tells IPv6 clusters from
+	// IPv4. Empty asks EKS, unless the image family is Custom.
 	ClusterCIDR string
 	// KubernetesVersion tells the control plane's version, as in "1.33". Nil asks EKS.
 	KubernetesVersion func(ctx context.Context) (string, error)
@@ -289,9 +289,12 @@ func (p *Provider) cluster(ctx context.Context, f family) (clusterInfo, error) {
 	info := clusterInfo{cluster: cluster{
 		name: p.cfg.ClusterName, endpoint: p.cfg.ClusterEndpoint, ca: p.cfg.ClusterCA, cidr: p.cfg.ClusterCIDR,
 	}}
-	if info.endpoint == "" || info.cidr == "" && f == al2023 {
+	if info.endpoint == "" || info.cidr == "" && f != custom {
 		asked, err := p.describeCluster(ctx)
-		if err != nil {
+		// Only AL2023 needs the range itself; a cluster that EKS doesn't know is of IPv4
+		// unless its range says otherwise.
+		elsewhere := code(err) == codeNoCluster && info.endpoint != "" && f != al2023
+		if err != nil && !elsewhere {
 			return clusterInfo{}, err
 		}
 		info.ipv6 = asked.ipv6

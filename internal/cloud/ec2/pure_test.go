@@ -219,7 +219,7 @@ func TestUnavailable(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	u := newUnavailable()
 	_, v0 := u.at(now)
-	u.mark(offeringKey{"spot", "m5.large", "a", ""}, now)
+	u.mark(offeringKey{"spot", "m5.large", "a", "", ""}, now)
 	u.mark(offeringKey{capacityType: "spot", instanceType: "c5.large"}, now.Add(time.Minute))
 	s, v1 := u.at(now.Add(time.Minute))
 	if v1 == v0 {
@@ -251,7 +251,7 @@ func TestUnavailable(t *testing.T) {
 
 func TestShortagesThatReturnLastLonger(t *testing.T) {
 	u := newUnavailable()
-	k := offeringKey{"spot", "m5.large", "a", ""}
+	k := offeringKey{"spot", "m5.large", "a", "", ""}
 	out := func(at time.Time) bool {
 		s, _ := u.at(at)
 		return s.out("spot", "m5.large", "a", "")
@@ -403,4 +403,33 @@ func TestFeedServesTheOldWhileItRefreshes(t *testing.T) {
 			t.Errorf("after the refresh: got %d, version %d", got, v)
 		}
 	})
+}
+
+// What there is no room for in a placement group there may be outside of it.
+func TestShortageOfAPlacementGroup(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	u := newUnavailable()
+	u.mark(offeringKey{"spot", "m5.large", "a", "", "near"}, now)
+	u.mark(offeringKey{"spot", "c5.large", "a", "", ""}, now)
+	for group, want := range map[string]bool{"near": true, "": false, "far": false} {
+		class := &aws.EC2NodeClass{}
+		if group != "" {
+			class.Spec.PlacementGroupSelector = &aws.PlacementGroupSelector{Name: group}
+		}
+		s, _ := u.at(now)
+		s.of(class)
+		if got := s.out("spot", "m5.large", "a", ""); got != want {
+			t.Errorf("in group %q the shortage of a group counts: %t", group, got)
+		}
+		if !s.out("spot", "c5.large", "a", "") {
+			t.Errorf("in group %q a shortage outside of groups doesn't count", group)
+		}
+	}
+	// It survives a restart as what it is.
+	shortages, _ := u.kept(now)
+	next := newUnavailable()
+	next.learn(shortages, nil, now)
+	if s, _ := next.at(now); !s.offerings[offeringKey{"spot", "m5.large", "a", "", "near"}] {
+		t.Errorf("known after a restart is %v", s.offerings)
+	}
 }

@@ -3,6 +3,7 @@ package ec2
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,6 +178,34 @@ func TestReservationStatus(t *testing.T) {
 		got := reservationStatus([]ec2types.CapacityReservation{block}, end.Add(-before))[0]
 		if got.State != want || got.ReservationType != aws.CapacityReservationTypeCapacityBlock || !got.Interruptible || !got.EndTime.Time.Equal(end) {
 			t.Errorf("%s before its end a block is %+v", before, got)
+		}
+	}
+}
+
+// One reservation that is gone doesn't take the others away.
+func TestReservationGone(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	zone := w.resolve(p, newClass()).Status.Subnets[0].Zone
+	made, err := p.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
+		InstanceType: new("m5.large"), AvailabilityZone: &zone, InstanceCount: new(int32(1)),
+		InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := *made.CapacityReservation.CapacityReservationId
+	for _, ids := range [][]string{{"cr-0123456789abcdef0"}, {"cr-0123456789abcdef0", id, "cr-0123456789abcdef1"}} {
+		class := newClass()
+		for _, id := range ids {
+			class.Spec.CapacityReservationSelectorTerms = append(class.Spec.CapacityReservationSelectorTerms, aws.CapacityReservationSelectorTerm{ID: id})
+		}
+		w.resolve(p, class)
+		if got := conditionsText(class.Status.Conditions); !strings.Contains(got, "Ready=True") {
+			t.Errorf("with %v:\n%s", ids, got)
+		}
+		if got := class.Status.CapacityReservations; len(got) != len(ids)/2 || len(got) == 1 && got[0].ID != id {
+			t.Errorf("of %v found %+v", ids, got)
 		}
 	}
 }

@@ -59,10 +59,7 @@ func (p *Provider) ResolveClass(ctx context.Context, class *aws.EC2NodeClass) (a
 	}
 	p.applyReady(resolved)
 	if p.sweeps.due(class.Name, p.clock.Now()) {
-		errs = append(errs, p.sweepTemplates(ctx, resolved))
-		if class.Spec.Role != "" {
-			errs = append(errs, p.sweepProfiles(ctx, resolved))
-		}
+		errs = append(errs, p.sweepTemplates(ctx, resolved), p.sweepProfiles(ctx, resolved))
 	}
 	return resolved.Status, errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
@@ -406,5 +407,58 @@ func TestSweepProfiles(t *testing.T) {
 	launched := w.launch(p, w.request(p, class, w.claim("2"), []string{"m5.large"}, []string{"on-demand"}))
 	if i, _ := w.sim.Instance(launched.ID); !strings.HasSuffix(i.InstanceProfile, class.Status.InstanceProfile) {
 		t.Errorf("the next instance has profile %q", i.InstanceProfile)
+	}
+}
+
+// A profile that a launch used within the hour stays: its instance may not be listed yet.
+func TestSweepProfilesKeepsWhatLaunches(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	w.clock.Advance(templateIdle / 2)
+	i := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"on-demand"}))
+	if err := p.Terminate(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	class.Spec.Role = "AnotherRole"
+	for _, want := range []int{0, 1} {
+		w.clock.Advance(templateIdle/2 + time.Minute)
+		w.sim.ResetCounters()
+		w.resolve(p, class)
+		if n := w.calls("iam:DeleteInstanceProfile"); n != want {
+			t.Errorf("%d profiles were deleted, want %d", n, want)
+		}
+		w.clock.Advance(templateIdle / 2)
+	}
+}
+
+// Profiles that were made for a class's roles go also when it names one by now.
+func TestProfilesOfAClassThatNamesOne(t *testing.T) {
+	w := newWorld(t)
+	for name, goes := range map[string]func(*Provider, *aws.EC2NodeClass) error{
+		"clean": func(p *Provider, class *aws.EC2NodeClass) error { return p.CleanClass(t.Context(), class) },
+		"sweep": func(p *Provider, class *aws.EC2NodeClass) error {
+			w.clock.Advance(templateIdle + time.Minute)
+			_, err := p.ResolveClass(t.Context(), class)
+			return err
+		},
+	} {
+		p := w.provider()
+		class := newClass()
+		class.UID = types.UID(name)
+		w.resolve(p, class)
+		class.Spec.Role, class.Spec.InstanceProfile = "", new("node")
+		w.resolve(p, class)
+		w.sim.ResetCounters()
+		w.do(ec2sim.Step{Calls: &ec2sim.CallFault{Actions: []string{"iam:ListInstanceProfiles"}, Code: "AccessDenied", Count: 1}})
+		if err := p.deleteProfiles(t.Context(), class, nil); err != nil {
+			t.Errorf("%s: without rights to IAM: %v", name, err)
+		}
+		if err := goes(p, class); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.calls("iam:DeleteInstanceProfile"); n != 1 {
+			t.Errorf("%s: %d profiles were deleted, want that of the role", name, n)
+		}
 	}
 }

@@ -172,18 +172,9 @@ func (p *Provider) findGroups(ctx context.Context, class *aws.EC2NodeClass) ([]e
 // fresh answer also says how much each has left.
 func (p *Provider) findReservations(ctx context.Context, class *aws.EC2NodeClass) ([]ec2types.CapacityReservation, error) {
 	found, err := each(ctx, p.reservations, reservationQueries(class.Spec.CapacityReservationSelectorTerms), func(ctx context.Context, q query) ([]ec2types.CapacityReservation, error) {
-		var out []ec2types.CapacityReservation
-		in := &ec2.DescribeCapacityReservationsInput{Filters: q.Filters, CapacityReservationIds: q.Owners}
-		if len(q.Owners) == 0 {
-			in.MaxResults = new(int32(1000))
-		}
-		pages := ec2.NewDescribeCapacityReservationsPaginator(p.ec2, in)
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return nil, failed("find capacity reservations", err)
-			}
-			out = append(out, page.CapacityReservations...)
+		out, err := p.listReservations(ctx, q)
+		if err != nil {
+			return nil, err
 		}
 		p.reserved.observe(out)
 		return out, nil
@@ -192,6 +183,39 @@ func (p *Provider) findReservations(ctx context.Context, class *aws.EC2NodeClass
 		return nil, err
 	}
 	return distinct(found, func(r ec2types.CapacityReservation) string { return deref(r.CapacityReservationId) }), nil
+}
+
+// listReservations makes the call. EC2 refuses all for the sake of one ID that it
+// doesn't know: then each is asked for by itself, and those unknown are left out.
+func (p *Provider) listReservations(ctx context.Context, q query) ([]ec2types.CapacityReservation, error) {
+	in := &ec2.DescribeCapacityReservationsInput{Filters: q.Filters, CapacityReservationIds: q.Owners}
+	if len(q.Owners) == 0 {
+		in.MaxResults = new(int32(1000))
+	}
+	var out []ec2types.CapacityReservation
+	pages := ec2.NewDescribeCapacityReservationsPaginator(p.ec2, in)
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if c := code(err); (c == codeNoReservation || c == codeBadReservation) && len(q.Owners) > 0 {
+			if len(q.Owners) == 1 {
+				return nil, nil
+			}
+			var known []ec2types.CapacityReservation
+			for _, id := range q.Owners {
+				one, err := p.listReservations(ctx, query{Filters: q.Filters, Owners: []string{id}})
+				if err != nil {
+					return nil, err
+				}
+				known = append(known, one...)
+			}
+			return known, nil
+		}
+		if err != nil {
+			return nil, failed("find capacity reservations", err)
+		}
+		out = append(out, page.CapacityReservations...)
+	}
+	return out, nil
 }
 
 // findPlacementGroup returns the class's placement group, or nil if it isn't there.

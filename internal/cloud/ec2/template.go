@@ -251,6 +251,7 @@ func (p *Provider) ensureTemplate(ctx context.Context, in templateInput) (string
 	})
 	if err == nil {
 		p.sweeps.used(name, p.clock.Now())
+		p.sweeps.used(in.class.Status.InstanceProfile, p.clock.Now())
 	}
 	return name, err
 }
@@ -264,20 +265,21 @@ func ec2Tags(tags map[string]string) []ec2types.Tag {
 	return out
 }
 
-// sweepLog knows when launch templates were used and when a class was last swept.
+// sweepLog knows when launch templates and instance profiles were used and when a class
+// was last swept.
 type sweepLog struct {
 	mu    sync.Mutex
-	uses  map[string]time.Time // by template
+	uses  map[string]time.Time // by name; a template's has a slash, a profile's has none
 	swept map[string]time.Time // by class
 }
 
-func (l *sweepLog) used(template string, now time.Time) {
+func (l *sweepLog) used(name string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.uses == nil {
 		l.uses = map[string]time.Time{}
 	}
-	l.uses[template] = now
+	l.uses[name] = now
 }
 
 // due says whether the class's templates should be looked through now. The first
@@ -296,14 +298,15 @@ func (l *sweepLog) due(class string, now time.Time) bool {
 	return known
 }
 
-// idle says whether the template hasn't been used for long, and forgets it if so.
-func (l *sweepLog) idle(template string, now time.Time) bool {
+// idle says whether the template or profile hasn't been used for long, and forgets it if
+// so.
+func (l *sweepLog) idle(name string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last, known := l.uses[template]; known && now.Sub(last) < templateIdle {
+	if last, known := l.uses[name]; known && now.Sub(last) < templateIdle {
 		return false
 	}
-	delete(l.uses, template)
+	delete(l.uses, name)
 	return true
 }
 

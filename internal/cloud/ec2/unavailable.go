@@ -3,6 +3,8 @@ package ec2
 import (
 	"sync"
 	"time"
+
+	"github.com/coppice-dev/coppice/schemas/aws"
 )
 
 // unavailableFor is how long an offering that EC2 was out of is left alone:
@@ -16,9 +18,10 @@ const unavailableFor = 3 * time.Minute
 const maxUnavailable = 24 * time.Minute
 
 // offeringKey names a way to buy a type. An empty instanceType or zone stands for
-// all; reservation is set for reserved capacity alone.
+// all; reservation is set for reserved capacity alone. group is the placement group
+// that EC2 had no room in: there may be some outside of it.
 type offeringKey struct {
-	capacityType, instanceType, zone, reservation string
+	capacityType, instanceType, zone, reservation, group string
 }
 
 // unavailable remembers what EC2 was out of.
@@ -115,6 +118,40 @@ type shortages struct {
 	subnets   map[string]bool
 	// away holds zones that nothing should be launched in.
 	away map[string]bool
+	// group is the placement group of who asks, if any.
+	group string
+}
+
+// of narrows the shortages to the class: what there is none of in its placement group
+// counts, and the zones are left out in which all of its subnets are full. It says
+// whether there are such.
+func (s *shortages) of(class *aws.EC2NodeClass) (full bool) {
+	s.group = groupOf(class)
+	if len(s.subnets) == 0 {
+		return false
+	}
+	room := map[string]bool{}
+	for _, n := range class.Status.Subnets {
+		room[n.Zone] = room[n.Zone] || !s.subnets[n.ID]
+	}
+	for zone, free := range room {
+		if free {
+			continue
+		}
+		if s.away == nil {
+			s.away = map[string]bool{}
+		}
+		s.away[zone], full = true, true
+	}
+	return full
+}
+
+// groupOf is the class's placement group, as the class names it.
+func groupOf(class *aws.EC2NodeClass) string {
+	if g := class.Spec.PlacementGroupSelector; g != nil {
+		return g.ID + g.Name // one of them
+	}
+	return ""
 }
 
 // out reports whether the offering is in a zone to stay away from, or covered by a
@@ -127,11 +164,13 @@ func (s shortages) out(capacityType, instanceType, zone, reservation string) boo
 	if len(s.offerings) == 0 {
 		return false
 	}
-	if reservation != "" {
-		return s.offerings[offeringKey{capacityType, instanceType, zone, reservation}]
+	exact := offeringKey{capacityType: capacityType, instanceType: instanceType, zone: zone, reservation: reservation}
+	inGroup := exact
+	inGroup.group = s.group
+	if s.offerings[exact] || s.offerings[inGroup] {
+		return true
 	}
-	return s.offerings[offeringKey{capacityType, instanceType, zone, ""}] ||
-		s.offerings[offeringKey{capacityType, instanceType, "", ""}] ||
-		s.offerings[offeringKey{capacityType, "", zone, ""}] ||
-		s.offerings[offeringKey{capacityType, "", "", ""}]
+	return reservation == "" && (s.offerings[offeringKey{capacityType: capacityType, instanceType: instanceType}] ||
+		s.offerings[offeringKey{capacityType: capacityType, zone: zone}] ||
+		s.offerings[offeringKey{capacityType: capacityType}])
 }
