@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/forge"
 	"github.com/coppice-dev/coppice/internal/isolate"
+	"github.com/coppice-dev/coppice/internal/plan"
 	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/reconcile/forecast"
 	"github.com/coppice-dev/coppice/render"
@@ -152,9 +153,11 @@ func (r *review) open() error {
 		return nil
 	}
 	if r.job.merged {
-		// What is checked out is a merge into the base as it was when the merge was made.
-		if parent, err := r.clone.local.Commit("HEAD^1"); err == nil {
-			r.base = parent.Revision.Hash
+		// What is checked out is a merge into the base as it was when the merge was made,
+		// unless the job has checked the head out instead.
+		ours, err := r.clone.local.Commit("HEAD^1")
+		if theirs, no := r.clone.local.Commit("HEAD^2"); err == nil && no == nil && theirs.Revision.Hash == r.job.head {
+			r.base = ours.Revision.Hash
 			return nil
 		}
 	}
@@ -261,6 +264,11 @@ func inTurn(clusters []string, out map[string]render.Result) func(render.Result)
 // body is what there is to say about a cluster.
 func (r *review) body(head render.Result, before map[string]render.Result, judge *admission.Judge) (forge.Body, error) {
 	found := append(render.Merge(head.Findings, render.Validate(head.Bundle, judge)), head.Judged...)
+	var objects []map[string]any
+	for _, o := range head.Bundle.Objects {
+		objects = append(objects, o.Value)
+	}
+	found = plan.HideFindings(found, plan.UserData(objects...))
 	b := forge.Body{
 		Cluster: head.Bundle.Cluster, Source: r.source(), Head: r.job.head,
 		Findings: inRepository(found, r.prefix()).Sorted(), Details: r.job.url,
@@ -403,17 +411,17 @@ func (r *review) send(ctx context.Context, s Streams) error {
 	if err != nil {
 		return &ExitError{Code: ExitUsage, Err: err}
 	}
+	// Whoever can't be told in a comment still gets the status.
+	var errs []error
 	for _, write := range []func(context.Context, forge.Forge) error{r.comment, r.status} {
 		err := write(ctx, f)
 		if forge.Denied(err) {
 			fmt.Fprintf(s.Err, "not written to the pull request: %v; %s\n", err, rights(j.kind))
 			continue
 		}
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // rights says what a token has to be allowed.
@@ -450,7 +458,7 @@ func (r *review) comment(ctx context.Context, f forge.Forge) error {
 func (r *review) status(ctx context.Context, f forge.Forge) error {
 	state, text := r.verdict()
 	return f.SetStatus(ctx, r.job.head, forge.Status{
-		Context: forge.Context("", r.source()), State: state, Description: text, URL: r.job.url,
+		Context: forge.Context(r.options.cluster, r.source()), State: state, Description: text, URL: r.job.url,
 		Annotations: forge.Annotations(r.findings),
 	})
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,6 +165,22 @@ func TestCI(t *testing.T) {
 				t.Errorf("%d statuses, want one: %v", got, f.Statuses[head])
 			}
 
+			// A job of each cluster has a status of its own, also if there is no comment.
+			f.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.Contains(r.URL.Path, "comments") || strings.Contains(r.URL.Path, "notes") {
+					w.WriteHeader(http.StatusUnprocessableEntity)
+					return true
+				}
+				return false
+			}
+			if code, _, errs := run(ciOptions{cluster: "eu"}, j); code != 1 || !strings.Contains(errs, "422") {
+				t.Errorf("a forge that takes no comment: exit %d: %s", code, errs)
+			}
+			f.Fault = nil
+			if got := len(f.Latest(head)); got != 2 {
+				t.Errorf("%d contexts, want that of all clusters and that of one: %v", got, f.Statuses[head])
+			}
+
 			// An error has its line in the repository, and the exit code says so.
 			bad := c.commit(map[string]string{"nodes/clusters/eu/pools.cue": strings.Replace(pools("200", "50"), "limits", "limts", 1)})
 			f.Parents[bad], f.Pulls[0].Head, j.head = head, bad, bad
@@ -200,6 +217,21 @@ func TestCIMerge(t *testing.T) {
 	err := runCI(t.Context(), Streams{Out: &out, Err: &errs}, ciOptions{dir: c.dir, dryRun: true}, job{system: "x", number: 1, head: head, base: start, merged: true})
 	if err != nil || !strings.Contains(out.String(), "+  weight: 3") || strings.Contains(out.String(), "+    cpu: 60") {
 		t.Errorf("%v: what the base has got since is taken for the pull request's\n%s%s", err, &out, &errs)
+	}
+	// The head itself is checked out, after a second commit: its first is the pull request's too.
+	tree, err := c.repo.Worktree()
+	if err == nil {
+		err = tree.Reset(&gogit.ResetOptions{Commit: plumbing.NewHash(head), Mode: gogit.HardReset})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	head = c.commit(map[string]string{"pools.cue": pools("100", "70"), "other.cue": "package cluster\n\nnodePools: poolb: spec: weight: 3\n"})
+	head = c.commit(map[string]string{"third.cue": "package cluster\n\nnodePools: poola: spec: weight: 4\n"})
+	out.Reset()
+	err = runCI(t.Context(), Streams{Out: &out, Err: &errs}, ciOptions{dir: c.dir, dryRun: true}, job{system: "x", number: 1, head: head, base: start, merged: true})
+	if err != nil || !strings.Contains(out.String(), "+  weight: 3") || !strings.Contains(out.String(), "+  weight: 4") {
+		t.Errorf("%v: the head is checked out, and its last commit alone is looked at\n%s%s", err, &out, &errs)
 	}
 	err = runCI(t.Context(), Streams{Out: &out, Err: &errs}, ciOptions{dir: c.dir, base: strings.Repeat("ab", 20)}, job{})
 	if exit, ok := err.(*ExitError); !ok || exit.Code != ExitUsage || !strings.Contains(exit.Error(), "fetch-depth") {
@@ -254,7 +286,7 @@ func TestReadJob(t *testing.T) {
 		"github":    {"", github, pull(own, nil), func(*job) {}},
 		"fork":      {"", github, pull(map[string]any{"full_name": "mallory/fleet"}, nil), func(j *job) { j.fork = true }},
 		"gone":      {"a head without a repository is a fork's that was deleted", github, pull(nil, nil), func(j *job) { j.fork = true }},
-		"own token": {"", with(github, "COPPICE_TOKEN", "mine"), pull(own, nil), func(j *job) { j.token = "mine" }},
+		"own token": {"", with(github, "COPPICE_TOKEN", "mine"), pull(own, nil), func(j *job) { j.token, j.self = "mine", "" }},
 		"push":      {"", with(github, "GITHUB_REF", "refs/heads/main"), event(map[string]any{"before": "p"}), func(j *job) { j.number, j.head, j.base, j.merged = 0, "m", "p", false }},
 		"new branch": {"", with(github, "GITHUB_REF", "refs/heads/x"), event(map[string]any{"before": strings.Repeat("0", 40)}),
 			func(j *job) { j.number, j.head, j.base, j.merged = 0, "m", "", false }},

@@ -21,7 +21,7 @@ type job struct {
 	fork   bool
 	// head is the commit that was pushed, base the commit to compare with.
 	head, base string
-	// merged says that what is checked out is head merged into base.
+	// merged says that what is checked out may be head merged into base.
 	merged bool
 	// token may write, self is who it stands for if the forge can't be asked.
 	token, username, self string
@@ -82,8 +82,11 @@ func actionsJob(env func(string) string, read func(string) ([]byte, error), syst
 	if kind == "github" {
 		j.api = env("GITHUB_API_URL")
 	}
-	// The token of a job can't ask who it is. A token of one's own can.
-	j.self = map[string]string{"github": "github-actions[bot]", "gitea": "gitea-actions"}[kind]
+	// The token of a job can't ask who it is. A token of one's own can, or stands for
+	// somebody else at least.
+	if env("COPPICE_TOKEN") == "" {
+		j.self = map[string]string{"github": "github-actions[bot]", "gitea": "gitea-actions"}[kind]
+	}
 	file := env("GITHUB_EVENT_PATH")
 	if file == "" {
 		return j, nil

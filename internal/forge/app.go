@@ -132,6 +132,21 @@ func (a *installation) authorize(ctx context.Context, h http.Header) error {
 	return nil
 }
 
+// AppToken is the token that a forge's GitHub App has for now, with which the repository
+// can be read over Git too; ok is false if it is spoken to by a user.
+func AppToken(ctx context.Context, f Forge) (token string, ok bool, err error) {
+	h, is := f.(*hub)
+	if !is || h.app == nil {
+		return "", false, nil
+	}
+	if err := h.app.authorize(ctx, http.Header{}); err != nil {
+		return "", false, err
+	}
+	h.app.mu.Lock()
+	defer h.app.mu.Unlock()
+	return h.app.token, true, nil
+}
+
 // Limits of a check run (docs.github.com/rest/checks/runs).
 const (
 	// batch is how many annotations one request may have; the next adds to them.
@@ -170,11 +185,15 @@ type checkAnnotation struct {
 	Message string `json:"message"`
 }
 
-// setCheck makes the check run of a commit what s says. What it says is remembered in
-// the run's external id, so that the same isn't written twice.
+// setCheck makes the check run of a commit what s says. What it says, but for the
+// summary, is remembered in the run's external id, so that the same isn't written twice.
 func (h *hub) setCheck(ctx context.Context, sha string, s Status) error {
+	// The summary has figures of what is live, which change all the time. The comment has
+	// them as they are now.
+	judged := s
+	judged.Summary = ""
 	run := checkRun{
-		Name: s.Context, HeadSHA: sha, DetailsURL: s.URL, Status: "in_progress", ExternalID: hashOf(s),
+		Name: s.Context, HeadSHA: sha, DetailsURL: s.URL, Status: "in_progress", ExternalID: hashOf(judged),
 		Output: &checkOutput{Title: cut(s.Description, maxTitle), Summary: cut(s.Summary, maxSummary)},
 	}
 	if run.Output.Summary == "" {

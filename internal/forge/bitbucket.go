@@ -20,10 +20,12 @@ type bitbucket struct {
 	repo string
 	self string
 	web  string
+	// whole are commits' hashes by their beginnings.
+	whole map[string]string
 }
 
 func newBitbucket(c Config, api, name string) *bitbucket {
-	b := &bitbucket{caller: newCaller(c.Client, api), repo: "/repositories/" + name, web: "https://bitbucket.org/" + name}
+	b := &bitbucket{caller: newCaller(c.Client, api), repo: "/repositories/" + name, web: "https://bitbucket.org/" + name, whole: map[string]string{}}
 	b.authorize = bearer(c)
 	return b
 }
@@ -82,7 +84,11 @@ type bbEnd struct {
 	} `json:"repository"`
 }
 
-// full is a commit's whole hash: pull requests have its first twelve digits.
+// maxWhole bounds how many hashes are kept: two lists of pull requests have a few hundred.
+const maxWhole = 5000
+
+// full is a commit's whole hash: pull requests have its first twelve digits. It is asked
+// for once, as lists of pull requests are read every minute and an hour has 1,000 requests.
 func (b *bitbucket) full(ctx context.Context, c *bbCommit) (string, error) {
 	if c == nil || len(c.Hash) >= 40 {
 		if c == nil {
@@ -90,9 +96,19 @@ func (b *bitbucket) full(ctx context.Context, c *bbCommit) (string, error) {
 		}
 		return c.Hash, nil
 	}
+	if hash := b.whole[c.Hash]; hash != "" {
+		return hash, nil
+	}
 	var whole bbCommit
 	_, err := b.call(ctx, http.MethodGet, b.repo+"/commit/"+url.PathEscape(c.Hash), nil, &whole)
-	return whole.Hash, err
+	if err != nil {
+		return "", err
+	}
+	if len(b.whole) >= maxWhole {
+		clear(b.whole)
+	}
+	b.whole[c.Hash] = whole.Hash
+	return whole.Hash, nil
 }
 
 func (b *bitbucket) pull(ctx context.Context, p bbPull) (Pull, error) {

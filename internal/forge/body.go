@@ -30,8 +30,11 @@ type Body struct {
 	Details string
 }
 
-// Verdict is what a body comes to: in one line without names, as for a status.
-func (b Body) Verdict() (State, string) {
+// Verdict is what a body comes to: in one line without names, as for a status. It has no
+// figures of what is live: a status that changes whenever they do is noise.
+func (b Body) Verdict() (State, string) { return b.verdict((*plan.Plan).Counts) }
+
+func (b Body) verdict(say func(*plan.Plan) string) (State, string) {
 	errors, warnings := b.Findings.Count(diag.Error), b.Findings.Count(diag.Warning)
 	var parts []string
 	if errors > 0 {
@@ -41,7 +44,7 @@ func (b Body) Verdict() (State, string) {
 		parts = append(parts, counted(warnings, "warning"))
 	}
 	if b.Plan != nil {
-		parts = append(parts, b.Plan.Headline())
+		parts = append(parts, say(b.Plan))
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "no findings")
@@ -79,7 +82,7 @@ func (b Body) Text(l Limits, room int) string {
 	if b.Outcome != "" {
 		return cut(head.String()+b.Outcome+"\n", room)
 	}
-	state, text := b.Verdict()
+	state, text := b.verdict((*plan.Plan).Headline)
 	mark := map[State]string{Success: "✅ Fine to merge", Failure: "❌ Would be refused"}[state]
 	if state == Success && b.Findings.Count(diag.Warning) > 0 {
 		mark = "⚠️ Would be applied, with warnings"

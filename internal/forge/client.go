@@ -3,8 +3,11 @@ package forge
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +47,8 @@ type Client struct {
 	Wait func(ctx context.Context, d time.Duration) error
 
 	secrets []string
+	// key signs markers.
+	key []byte
 }
 
 // Error is an answer that isn't success.
@@ -92,6 +97,7 @@ type caller struct {
 	now      func() time.Time
 	wait     func(ctx context.Context, d time.Duration) error
 	secrets  []string
+	key      []byte
 	// authorize adds what says who asks.
 	authorize func(ctx context.Context, h http.Header) error
 }
@@ -127,7 +133,7 @@ func newCaller(c Client, api string) *caller {
 				return nil
 			},
 		},
-		api: api, patience: c.Patience, now: c.Now, wait: c.Wait, secrets: c.secrets,
+		api: api, patience: c.Patience, now: c.Now, wait: c.Wait, secrets: c.secrets, key: c.key,
 	}
 	if k.now == nil {
 		k.now = time.Now
@@ -145,6 +151,13 @@ func newCaller(c Client, api string) *caller {
 		}
 	}
 	return k
+}
+
+// Sign is an HMAC by the key that our token makes.
+func (k *caller) Sign(text string) string {
+	mac := hmac.New(sha256.New, k.key)
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // call sends a request and decodes the answer into out, unless that is nil. Only what

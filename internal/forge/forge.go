@@ -2,7 +2,9 @@ package forge
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -33,6 +35,9 @@ type Forge interface {
 	// SetStatus makes a commit's status of that context what is given. It writes
 	// nothing if it is so already.
 	SetStatus(ctx context.Context, sha string, s Status) error
+	// Sign is a signature of a text that only who has our token, or our App's key, can
+	// make, for this repository.
+	Sign(text string) string
 }
 
 // Limits are what a forge takes.
@@ -147,6 +152,11 @@ func New(c Config) (Forge, error) {
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("%q is no URL of a repository over HTTPS; give one as in https://github.com/owner/name", redactURL(c.URL))
 	}
+	for _, address := range []string{c.URL, c.API} {
+		if at, err := url.Parse(address); err != nil || at.Scheme == "http" && !loopback(at.Hostname()) {
+			return nil, fmt.Errorf("%s would get a token that anybody on the way can read; give a URL with https", redactURL(address))
+		}
+	}
 	name := strings.TrimSuffix(strings.Trim(u.Path, "/"), ".git")
 	kind := c.Kind
 	if kind == "" {
@@ -165,6 +175,10 @@ func New(c Config) (Forge, error) {
 		return nil, fmt.Errorf("a GitHub App has no place on %s; give a token", kind)
 	}
 	c.Client.secrets = []string{c.Token}
+	c.Client.key = []byte(strings.Join([]string{"marker", u.Host, name, c.Token}, "\n"))
+	if c.App != nil {
+		c.Client.key = append(c.Client.key, x509.MarshalPKCS1PrivateKey(c.App.Key)...)
+	}
 	api := strings.TrimSuffix(c.API, "/")
 	root := func(prefix []string) string {
 		return u.Scheme + "://" + strings.Join(append([]string{u.Host}, prefix...), "/")
@@ -198,6 +212,12 @@ func New(c Config) (Forge, error) {
 		}
 	}
 	return newHub(c, kind, api, strings.Join(parts[n-2:], "/")), nil
+}
+
+// loopback reports whether a host is this machine.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // kindOf is the forge that a public host is known to run.

@@ -116,6 +116,10 @@ func TestPulls(t *testing.T) {
 			if diff := cmp.Diff(want, one); diff != "" {
 				t.Errorf("pull request 7 (-want +got):\n%s", diff)
 			}
+			calls := len(f.Calls)
+			if _, err := api.Pulls(ctx, forge.Query{Base: "main"}); err != nil || len(f.Calls)-calls > 3 {
+				t.Errorf("a list that was read before takes %d requests, %v", len(f.Calls)-calls, err)
+			}
 			merged, err := api.Pulls(ctx, forge.Query{Base: "main", Closed: true})
 			if err != nil || len(merged) != 1 || !merged[0].Merged || merged[0].Open || merged[0].MergeCommit != hash(2) {
 				t.Errorf("merged: %+v, %v", merged, err)
@@ -340,6 +344,38 @@ func TestUncertain(t *testing.T) {
 
 // TestMute speaks with a token that may not say whose it is.
 func TestMute(t *testing.T) {
+	for _, kind := range kinds {
+		f := standard(t, kind)
+		f.Mute = true
+		api := open(t, f)
+		// Somebody else has a marker without our signature, or with that of another pull
+		// request.
+		forged := post(10, "").Marker
+		copied := forged
+		if _, err := forge.Stick(t.Context(), api, 8, post(11, "x"), &forge.Memory{}); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if is, _ := forge.ReadMarker(f.Comments[8][0].Body); is.Sig == "" {
+			t.Errorf("%s: the marker isn't signed", kind)
+		} else {
+			copied.Sig = is.Sig
+		}
+		for i, m := range []forge.Marker{forged, copied} {
+			f.Comments[7] = append(f.Comments[7], forge.Comment{ID: int64(10 + i), Author: "mallory", Body: m.Line(api.Limits()) + "\nx"})
+		}
+		for i, want := range []forge.Action{forge.Made, forge.Same} {
+			// Each is another job: nothing is remembered.
+			if got, err := forge.Stick(t.Context(), open(t, f), 7, post(10, "a"), &forge.Memory{}); err != nil || got != want {
+				t.Errorf("%s: %q, %v; want %q", kind, got, err, want)
+			}
+			if i == 0 { // a copy of ours is left alone
+				f.Comments[7] = append(f.Comments[7], forge.Comment{ID: 9000, Author: "mallory", Body: f.Comments[7][2].Body})
+			}
+		}
+		if len(f.Comments[7]) != 4 {
+			t.Errorf("%s: %d comments, want mallory's three and ours", kind, len(f.Comments[7]))
+		}
+	}
 	f := standard(t, "github")
 	f.Mute = true
 	api := open(t, f)
@@ -391,6 +427,16 @@ func TestApp(t *testing.T) {
 	}
 	if len(f.Checks) != 1 || len(f.Checks[0].Annotations) != 120 || f.Checks[0].Conclusion != "failure" {
 		t.Fatalf("%d runs, %d annotations, %+v", len(f.Checks), len(f.Checks[0].Annotations), f.Checks[0])
+	}
+	s.Summary = "other figures"
+	if err := api.SetStatus(t.Context(), hash(10), s); err != nil || len(f.Checks) != 1 {
+		t.Fatalf("%d runs, %v: a summary alone makes no run", len(f.Checks), err)
+	}
+	if token, ok, err := forge.AppToken(t.Context(), api); err != nil || !ok || token == "" {
+		t.Errorf("the app's token: %q, %v, %v", token, ok, err)
+	}
+	if token, ok, err := forge.AppToken(t.Context(), open(t, f)); err != nil || ok || token != "" {
+		t.Errorf("a user's: %q, %v, %v", token, ok, err)
 	}
 	s.State, s.Annotations = forge.Success, nil
 	if err := api.SetStatus(t.Context(), hash(10), s); err != nil {

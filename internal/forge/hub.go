@@ -250,6 +250,9 @@ func distinct[T any](all []T, convert func(T) Comment) []Comment {
 func (h *hub) AddComment(ctx context.Context, number int, body string) (Comment, error) {
 	var c hubComment
 	_, err := h.call(ctx, http.MethodPost, h.issue(number), map[string]string{"body": body}, &c)
+	if err == nil && h.self == "" {
+		h.self = c.User.Login // nobody else told
+	}
 	return c.comment(), err
 }
 

@@ -20,6 +20,9 @@ func TestNew(t *testing.T) {
 		"Bitbucket":          {"", Config{URL: "https://bitbucket.org/a/b"}, "https://api.bitbucket.org/2.0/repositories/a/b"},
 		"unknown host":       {"it says what to give", Config{URL: "https://git.corp/a/b"}, "which forge serves git.corp isn't known"},
 		"no repository":      {"", Config{URL: "https://github.com/acme"}, "https://github.com/acme doesn't lead to a repository"},
+		"plain HTTP":         {"a token would be read on the way", Config{URL: "http://u:pw@git.corp/a/b", Kind: "gitea"}, "http://***@git.corp/a/b would get a token"},
+		"plain API":          {"", Config{URL: "https://git.corp/a/b", API: "http://git.corp/api/v1", Kind: "gitea"}, "http://git.corp/api/v1 would get a token"},
+		"this machine":       {"", Config{URL: "http://127.0.0.1:3000/a/b", Kind: "gitea"}, "http://127.0.0.1:3000/api/v1/repos/a/b"},
 		"credentials":        {"a password isn't repeated", Config{URL: "ssh://u:pw@github.com/a/b"}, `"ssh://***@github.com/a/b" is no URL`},
 	} {
 		got := ""

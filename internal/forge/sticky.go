@@ -2,6 +2,7 @@ package forge
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -24,6 +25,14 @@ type Marker struct {
 	Phase Phase `json:"phase"`
 	// Hash is that of the text.
 	Hash string `json:"hash"`
+	// Sig is Forge.Sign of cluster, source and pull request: where the forge doesn't tell
+	// who we are, that is how a comment is known for ours.
+	Sig string `json:"sig,omitempty"`
+}
+
+// signature is what the marker's Sig has to be in a pull request.
+func (m Marker) signature(f Forge, number int) string {
+	return f.Sign(hashOf([]any{m.Cluster, m.Source, number}))
 }
 
 // Phase is how far a change has come.
@@ -91,7 +100,7 @@ func hashOf(v any) string {
 
 // Post is a comment to be.
 type Post struct {
-	// Marker says whose it is and about which head. Its Hash is set by Stick.
+	// Marker says whose it is and about which head. Its Hash and Sig are set by Stick.
 	Marker
 	// Text makes the comment's text, of at most so many bytes.
 	Text func(bytes int) string
@@ -126,6 +135,7 @@ const (
 // head that isn't the pull request's any more is not said.
 func Stick(ctx context.Context, f Forge, number int, p Post, m *Memory) (Action, error) {
 	limits := f.Limits()
+	p.Sig = p.signature(f, number)
 	// The marker's size doesn't depend on the text.
 	p.Hash = strings.Repeat("0", 24)
 	text := p.Text(limits.Comment - len(p.Line(limits)) - 1)
@@ -141,7 +151,11 @@ func Stick(ctx context.Context, f Forge, number int, p Post, m *Memory) (Action,
 			return "", err
 		}
 		if len(ours) > 0 {
-			if is, _ := ReadMarker(ours[0].Body); is == p.Marker {
+			is, _ := ReadMarker(ours[0].Body)
+			if self != "" {
+				is.Sig = p.Sig // a job's token is another each time
+			}
+			if is == p.Marker {
 				m.note(ours[0].ID, p.Head)
 				return Same, tidy(ctx, f, number, ours[1:])
 			}
@@ -182,7 +196,8 @@ func Stick(ctx context.Context, f Forge, number int, p Post, m *Memory) (Action,
 }
 
 // find returns our comments, the oldest first. Whoever else writes a marker like ours
-// is not us.
+// is not us. If nobody tells who we are it is the oldest with our signature: others may
+// have copied it.
 func find(ctx context.Context, f Forge, number int, self string, m Marker) ([]Comment, error) {
 	all, err := f.Comments(ctx, number)
 	if err != nil {
@@ -190,8 +205,14 @@ func find(ctx context.Context, f Forge, number int, self string, m Marker) ([]Co
 	}
 	var ours []Comment
 	for _, c := range all {
-		if is, ok := ReadMarker(c.Body); ok && is.Cluster == m.Cluster && is.Source == m.Source && (self == "" || c.Author == self) {
+		is, ok := ReadMarker(c.Body)
+		if !ok || is.Cluster != m.Cluster || is.Source != m.Source {
+			continue
+		}
+		if self != "" && c.Author == self {
 			ours = append(ours, c)
+		} else if self == "" && hmac.Equal([]byte(is.Sig), []byte(m.signature(f, number))) {
+			return []Comment{c}, nil
 		}
 	}
 	return ours, nil

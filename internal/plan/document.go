@@ -132,14 +132,20 @@ func New(cluster string, against Against, declared int, changes []Change, drift 
 // Empty reports whether applying the commit changes no object.
 func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
 
-// Headline is the plan in one line without a name in it, as for a commit status: "1 to
-// create, 2 to change, 0 to delete; 12 of 40 nodes to replace; $3.10/h to $2.80/h".
-func (p *Plan) Headline() string {
+// Counts is what the plan does to objects in one line without a name or anything live in
+// it, as for a commit status: "1 to create, 2 to change, 0 to delete".
+func (p *Plan) Counts() string {
 	if p.Empty() {
 		return "no changes"
 	}
-	text := fmt.Sprintf("%d to create, %d to change, %d to delete", p.Summary.Create, p.Summary.Update, p.Summary.Delete)
-	if p.Fleet != nil {
+	return fmt.Sprintf("%d to create, %d to change, %d to delete", p.Summary.Create, p.Summary.Update, p.Summary.Delete)
+}
+
+// Headline is Counts with what becomes of nodes: "1 to create, 2 to change, 0 to delete;
+// 12 of 40 nodes to go; $3.10/h to $2.80/h".
+func (p *Plan) Headline() string {
+	text := p.Counts()
+	if !p.Empty() && p.Fleet != nil {
 		text += "; " + p.Fleet.headline()
 	}
 	return text

@@ -59,6 +59,9 @@ func (f *forecaster) judgeOne(c *karpenter.NodeClaim, name string) (verdict, boo
 	if class != nil && (poolChanged || classChanged) {
 		// It has its class's hash, if the class doesn't change and it wasn't drifted.
 		follows := c.DeepCopy()
+		if follows.Annotations == nil {
+			follows.Annotations = map[string]string{}
+		}
 		if !classChanged && !already {
 			follows.Annotations[aws.AnnotationEC2NodeClassHash] = class.Hash()
 		}

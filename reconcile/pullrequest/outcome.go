@@ -48,7 +48,8 @@ func (r *Reconciler) outcome(ctx context.Context, v *view, m *pullMemory) error 
 	return err
 }
 
-// progress says in words how far a merged change has come.
+// progress says in words how far a merged change has come. Of one from a fork it says
+// no more than that: why it isn't applied and what nodes do is of the cluster.
 func (v *view) progress(ctx context.Context) (string, forge.Phase, error) {
 	merged := "**Merged** as " + forge.Code(short(v.pull.MergeCommit))
 	applied, err := v.reached(ctx, v.src.Status.LastAppliedRevision)
@@ -62,9 +63,15 @@ func (v *view) progress(ctx context.Context) (string, forge.Phase, error) {
 		}
 		ready := apimeta.FindStatusCondition(v.src.Status.Conditions, "Ready")
 		if tried && ready != nil && ready.Status == metav1.ConditionFalse {
+			if v.pull.Fork {
+				return merged + ", **not applied**.", forge.Merged, nil
+			}
 			return merged + ", **not applied**: " + forge.Code(ready.Message), forge.Merged, nil
 		}
 		return merged + ", waits to be applied.", forge.Merged, nil
+	}
+	if v.pull.Fork {
+		return merged + ", **applied**. Done.", forge.Done, nil
 	}
 	pools, settled, err := v.pools(ctx)
 	if err != nil {

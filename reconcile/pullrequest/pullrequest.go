@@ -357,9 +357,9 @@ func branchOf(src *coppice.NodeSource) string {
 
 // remote is where the repository is read: as the source reads it, or, where pull
 // requests have an address of their own, with what they are commented by.
-func (r *Reconciler) remote(ctx context.Context, src *coppice.NodeSource) (git.Remote, error) {
-	if spec := src.Spec.PullRequests; spec.URL != "" {
-		s, err := r.secret(ctx, src, spec.SecretRef.Name)
+func (v *view) remote(ctx context.Context) (git.Remote, error) {
+	if spec := v.src.Spec.PullRequests; spec.URL != "" {
+		s, err := v.secret(ctx, v.src, spec.SecretRef.Name)
 		if err != nil {
 			return git.Remote{}, err
 		}
@@ -368,9 +368,14 @@ func (r *Reconciler) remote(ctx context.Context, src *coppice.NodeSource) (git.R
 			// Forges take any name beside a token but Bitbucket, which has one for it.
 			remote.Auth = git.Auth{Username: cmp.Or(string(s.Data["username"]), "x-token-auth"), Password: token}
 		}
+		if token, is, err := forge.AppToken(ctx, v.forge); err != nil {
+			return git.Remote{}, err
+		} else if is {
+			remote.Auth = git.AppToken{Token: token}.Auth()
+		}
 		return remote, nil
 	}
-	return source.Remote(ctx, r.reader, src)
+	return source.Remote(ctx, v.reader, v.src)
 }
 
 // view is one look at one pull request.

@@ -1,6 +1,7 @@
 package pullrequest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +27,33 @@ func (r *Reconciler) review(ctx context.Context, v *view, m *pullMemory) error {
 	if m.key == key && r.Clock.Since(m.at) < relook {
 		return nil
 	}
-	body, quiet, err := v.look(ctx)
-	if errors.Is(err, errMoved) {
+	head := v.pull.Head
+	err := v.say(ctx, m)
+	var limited *forge.LimitedError
+	switch {
+	case errors.Is(err, errMoved):
 		return nil // the next pass sees the new head
+	case errors.As(err, &limited):
+		return err // it goes on where it was when the limit is over
+	case err != nil && m.key != key:
+		// Its author shall not take silence for consent. Why is for who runs the cluster.
+		told := v.forge.SetStatus(ctx, head, forge.Status{
+			Context: forge.Context(v.ClusterName, v.name()), State: forge.Pending,
+			Description: "could not be reviewed; an event of the NodeSource says why",
+		})
+		if v.pull.Fork && forge.Denied(told) {
+			told = nil
+		}
+		err = errors.Join(err, told)
 	}
+	// What couldn't be done isn't tried again with each pass either.
+	m.key, m.at = key, r.Clock.Now()
+	return err
+}
+
+// say reviews a pull request, and writes comment and status.
+func (v *view) say(ctx context.Context, m *pullMemory) error {
+	body, quiet, err := v.look(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,7 +65,7 @@ func (r *Reconciler) review(ctx context.Context, v *view, m *pullMemory) error {
 		return err
 	}
 	if did == forge.Outdated {
-		return nil
+		return errMoved
 	}
 	state, text := body.Verdict()
 	if quiet {
@@ -55,7 +79,6 @@ func (r *Reconciler) review(ctx context.Context, v *view, m *pullMemory) error {
 	if err != nil && !(v.pull.Fork && forge.Denied(err)) {
 		return fmt.Errorf("set the status of %s: %w", v.pull.Head, err)
 	}
-	m.key, m.at = key, r.Clock.Now()
 	return nil
 }
 
@@ -66,18 +89,30 @@ func (v *view) marker(phase forge.Phase) forge.Marker {
 // errMoved says that a pull request has another head by now.
 var errMoved = errors.New("the head has moved")
 
+// treeError says what is wrong with the files of a pull request's head, which is for its
+// author to mend.
+type treeError struct{ text string }
+
+func (e *treeError) Error() string { return e.text }
+
 // look makes the body of a review. quiet says that there is nothing to say: no object of
 // the source changes, and there are no findings.
 func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error) {
 	body = forge.Body{Cluster: v.ClusterName, Source: v.name(), Head: v.pull.Head}
-	listed := v.pull
-	if v.pull, err = v.forge.Pull(ctx, listed.Number); err != nil {
+	now, err := v.forge.Pull(ctx, v.pull.Number)
+	if err != nil {
 		return body, false, err
 	}
-	if v.pull.Head != listed.Head || !v.pull.Open {
+	if now.Head != v.pull.Head || !now.Open {
 		return body, false, errMoved
 	}
+	v.pull = now
 	t, err := v.trees(ctx)
+	var wrong *treeError
+	if errors.As(err, &wrong) {
+		body.Findings = plan.HideFindings(diag.List{{Code: render.CodeTree, Message: wrong.text}}, nil)
+		return body, false, nil
+	}
 	if err != nil {
 		return body, false, err
 	}
@@ -96,7 +131,11 @@ func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error
 	if err != nil {
 		return body, false, err
 	}
-	body.Findings = inRepository(findings, v.src.Spec.Path)
+	var objects []map[string]any
+	for _, o := range b.head.Objects {
+		objects = append(objects, o.Value)
+	}
+	body.Findings = plan.HideFindings(inRepository(findings, v.src.Spec.Path), plan.UserData(objects...))
 	if findings.HasErrors() {
 		return body, false, nil
 	}
@@ -120,11 +159,15 @@ type trees struct {
 
 func (v *view) trees(ctx context.Context) (trees, error) {
 	var t trees
-	remote, err := v.remote(ctx, v.src)
+	remote, err := v.remote(ctx)
 	if err != nil {
 		return t, err
 	}
 	if t.head, err = v.fetch(ctx, remote, v.pull.Ref, v.pull.Head); err != nil {
+		var bad *git.Error
+		if errors.As(err, &bad) && (bad.Kind == git.ErrTree || bad.Kind == git.ErrTooLarge) {
+			return t, &treeError{cmp.Or(bad.Detail, bad.Kind.Error())}
+		}
 		return t, err
 	}
 	// Forges say of the branch where it was when they last looked.
@@ -156,7 +199,7 @@ func (v *view) fetch(ctx context.Context, remote git.Remote, ref, hash string) (
 		}
 		rev = got
 	}
-	commit, err := remote.Fetch(ctx, rev)
+	commit, err := remote.FetchFolder(ctx, rev, v.src.Spec.Path)
 	if err != nil {
 		return nil, fmt.Errorf("fetch %s: %w", rev.Short(), err)
 	}

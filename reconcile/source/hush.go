@@ -1,12 +1,8 @@
 package source
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/plan"
@@ -31,53 +27,22 @@ func (p *pass) hush() {
 		if *part == nil {
 			continue
 		}
-		if text := (*part).Error(); without(text, secrets) != text {
+		if text := (*part).Error(); plan.Hide(text, secrets) != text {
 			f := *classified(*part, reasonApply)
-			f.err = errors.New(without(text, secrets))
+			f.err = errors.New(plan.Hide(text, secrets))
 			*part = &f
 		}
 	}
 	for i := range p.notes {
-		p.notes[i].text = without(p.notes[i].text, secrets)
+		p.notes[i].text = plan.Hide(p.notes[i].text, secrets)
 	}
 }
 
-// secrets returns the user data of all objects in every form that a message may
-// quote it in, the longest first.
+// secrets returns the user data of all objects, as plan.UserData does.
 func (e evaluated) secrets() []string {
-	var out []string
+	var out []map[string]any
 	for _, o := range e.objects {
-		spec, _ := o.Value["spec"].(map[string]any)
-		text, _ := spec["userData"].(string)
-		if strings.TrimSpace(text) == "" {
-			continue
-		}
-		quoted := strconv.Quote(text)
-		out = append(out, text, quoted[1:len(quoted)-1], strings.Join(strings.Fields(text), " "))
-		if js, err := json.Marshal(text); err == nil {
-			out = append(out, string(js[1:len(js)-1]))
-		}
+		out = append(out, o.Value)
 	}
-	slices.SortFunc(out, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
-	return slices.Compact(out)
-}
-
-func without(text string, secrets []string) string {
-	for _, s := range secrets {
-		text = strings.ReplaceAll(text, s, "***")
-	}
-	return plan.Redact(text)
-}
-
-// literals matches quoted text.
-var literals = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`|'(?:[^'\\\\]|\\\\.)*'")
-
-// unquoted is a message about a field without the values that it quotes, if the
-// field is one that may be secret. The object may not have been evaluated, so
-// there is nothing to compare with.
-func unquoted(field, message string) string {
-	if !strings.Contains(field, "userData") {
-		return message
-	}
-	return literals.ReplaceAllString(message, "***")
+	return plan.UserData(out...)
 }

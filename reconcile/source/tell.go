@@ -95,7 +95,7 @@ func (p *pass) line(f diag.Finding) string {
 	if f.Object != "" {
 		b.WriteString(f.Object + ": ")
 	}
-	b.WriteString(unquoted(f.Path, f.Message))
+	b.WriteString(plan.Unquoted(f.Path, f.Message))
 	if f.Help != "" {
 		b.WriteString(" (" + f.Help + ")")
 	}
