@@ -201,6 +201,14 @@ func TestCI(t *testing.T) {
 			if m, _ := forge.ReadMarker(comments()[0].Body); m.Head != bad {
 				t.Errorf("an older job has overwritten what is said about %s", bad)
 			}
+
+			// What is wrong with user data is told without it.
+			leak := c.commit(map[string]string{"nodes/clusters/eu/pools.cue": pools("200", "50") + "nodeClasses: default: spec: userData: \"hunter2\" & 5\n"})
+			f.Parents[leak], f.Pulls[0].Head, j.head = bad, leak, leak
+			code, out, errs = run(ciOptions{}, j)
+			if said := comments()[0].Body; code != ExitInvalid || !strings.Contains(said, "userData") || strings.Contains(said+out+errs, "hunter2") {
+				t.Errorf("exit %d\n%s%s%s", code, out, errs, said)
+			}
 		})
 	}
 }

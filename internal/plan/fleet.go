@@ -32,7 +32,8 @@ type Fleet struct {
 	// says that nothing out of date is left then.
 	Seconds  int64 `json:"seconds"`
 	Complete bool  `json:"complete"`
-	// Before and After are what the machines cost.
+	// Before and After are what the machines cost. Pools whose machines go only because
+	// they were out of date already cost what they did: that isn't the change's doing.
 	Before Cost `json:"before"`
 	After  Cost `json:"after"`
 	// Pools are those that the change concerns, sorted by name.
@@ -172,7 +173,7 @@ func (f *Fleet) Touched() int { return f.Replace + f.Remove + f.Hold }
 
 func (f *Fleet) headline() string {
 	text := "no node changes"
-	if n := f.Touched(); n > 0 {
+	if n := f.Touched() - f.Already; n > 0 {
 		text = fmt.Sprintf("%d of %s to go", n, plural(f.Nodes, "node"))
 	}
 	if f.Before != f.After {

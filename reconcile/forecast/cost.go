@@ -37,10 +37,19 @@ func (f *forecaster) catalogue() func(*aws.EC2NodeClass) ([]cloud.InstanceType, 
 	return facts.InstanceTypes
 }
 
-// price works out what machines cost before and after, in all and by pool.
+// price works out what machines cost before and after, in all and by pool. What pools
+// save or cost whose machines were out of date already isn't the change's doing.
 func (f *forecaster) price(r *disrupt.Rehearsal, effect func(string) *plan.PoolEffect) {
+	apart := func(pool string) bool {
+		e := effect(pool)
+		return e.Action == "" && len(e.Affected) > 0 && !slices.ContainsFunc(e.Affected, func(n plan.NodeEffect) bool { return !n.Already })
+	}
 	for _, c := range f.claims {
 		f.add(c.Labels, &f.out.Before)
+		if name := c.Labels[karpenter.LabelNodePool]; apart(name) {
+			f.add(c.Labels, &f.out.After)
+			f.note("NodePool %s has nodes that go because they were out of date before the change: in the sum it costs what it did.", name)
+		}
 		if e := effect(c.Labels[karpenter.LabelNodePool]); e != nil {
 			f.add(c.Labels, &e.Before)
 		}
@@ -49,7 +58,9 @@ func (f *forecaster) price(r *disrupt.Rehearsal, effect func(string) *plan.PoolE
 		if n.Claim == nil || n.Claim.Spec.NodeClassRef == nil || n.Claim.Spec.NodeClassRef.Group != aws.Group {
 			continue
 		}
-		f.add(n.Claim.Labels, &f.out.After)
+		if !apart(n.Pool()) {
+			f.add(n.Claim.Labels, &f.out.After)
+		}
 		f.add(n.Claim.Labels, &effect(n.Pool()).After)
 	}
 }

@@ -293,6 +293,16 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestBareClaim: a claim may have lost its annotations, as one that was restored has.
+func TestBareClaim(t *testing.T) {
+	s := picture(t, 2, 1)
+	s.NodeClaims[0].Annotations = nil
+	in := Input{Picture: s, Head: bundle(t, strings.Replace(declared, "{team: web}", "{team: shop}", 1)), Judge: judge()}
+	if p, err := Plan(in); err != nil || p.Fleet.Nodes != 3 {
+		t.Errorf("%v, %+v", err, p)
+	}
+}
+
 // TestPlanLeavesThePictureAlone: the picture is as it was, and a second plan is the same.
 func TestPlanLeavesThePictureAlone(t *testing.T) {
 	s := picture(t, 3, 1)

@@ -356,6 +356,27 @@ func TestPullRequests(t *testing.T) {
 	s.pass()
 	s.want(2, "Fine to merge", "1 to create")
 
+	// What can't be reviewed is marked so, and not tried again with each pass.
+	s.open(5, "late", fleet("a=100", "b=100", "c=300", "e=1"), false)
+	asked := 0
+	s.forge.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/pulls/5") {
+			asked++
+			w.WriteHeader(http.StatusTeapot)
+			return true
+		}
+		return false
+	}
+	s.pass()
+	s.pass()
+	s.forge.Fault = nil
+	if all := s.forge.Latest(s.forge.Branches["late"]); asked != 1 || len(all) != 1 || all[0]["status"] != "pending" {
+		t.Errorf("asked %d times; statuses %v, want one that is pending", asked, all)
+	}
+	s.clock.Step(relook)
+	s.pass()
+	s.want(5, "Fine to merge", "1 to create")
+
 	// The forge wants us to wait.
 	s.forge.Fault = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.Header().Set("Retry-After", "3600")
