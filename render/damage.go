@@ -88,12 +88,12 @@ func (t *tree) isPart() bool {
 			return true
 		}
 	}
-	return false
+	return t.holes.unread
 }
 
 // mayDeclare reports whether a file that is left out may declare a name.
 func (h *holes) mayDeclare(name string) bool {
-	return slices.ContainsFunc(h.text, func(text string) bool { return mentions(text, name) })
+	return h.unread || slices.ContainsFunc(h.text, func(text string) bool { return mentions(text, name) })
 }
 
 // certain returns what is wrong whatever the missing parts of a package say. told is what

@@ -23,6 +23,8 @@ type holes struct {
 	// files are those that are left out, text what they hold.
 	files map[string]bool
 	text  []string
+	// unread says that files are missing of which nobody knows what they hold.
+	unread bool
 }
 
 // maxPasses bounds how often a package is loaded with holes. Three are enough for most
@@ -38,6 +40,9 @@ func (t *tree) cut(findings diag.List) (told diag.List, ok bool) {
 	}
 	count := func() int { return len(h.names) + len(h.imports) + len(h.files) }
 	before, named := count(), h.named
+	if len(t.refused) > 0 {
+		return findings, t.omitRefused()
+	}
 	for _, f := range findings {
 		switch {
 		case f.Severity != diag.Error:

@@ -150,10 +150,20 @@ func (t *tree) instances(packages ...string) []*build.Instance {
 // instance, the value can be looked into, though parts of it may be erroneous.
 func (t *tree) loadPackage(ctx *cue.Context, dir string) (cue.Value, *build.Instance, diag.List) {
 	name, findings := t.packageName(dir)
-	if findings != nil {
-		return cue.Value{}, nil, findings
+	var told diag.List
+	if len(t.refused) > 0 {
+		// What is wrong with the other files can be told all the same.
+		if told = findings; !t.omitRefused() {
+			return cue.Value{}, nil, told
+		}
+		name, findings = t.packageName(dir)
 	}
-	return t.loadNamed(ctx, dir, name)
+	if told = append(told, findings...); name == "" {
+		return cue.Value{}, nil, told
+	}
+	t.holes.unread = t.holes.unread || findings != nil
+	v, inst, findings := t.loadNamed(ctx, dir, name)
+	return v, inst, append(told, findings...)
 }
 
 // loadNamed evaluates the package called name in folder dir. There may be errors
@@ -217,7 +227,8 @@ func (t *tree) faultsOf(dir string, err error) diag.List {
 	})...)
 }
 
-// packageName finds the one package whose files stand in dir.
+// packageName finds the one package whose files stand in dir. If there are several, it
+// returns the one that has most of the files beside what is wrong.
 func (t *tree) packageName(dir string) (string, diag.List) {
 	first, unnamed, notText, findings := t.clauses(dir)
 	if len(first) == 0 && notText != nil {
@@ -233,6 +244,8 @@ func (t *tree) packageName(dir string) (string, diag.List) {
 	switch {
 	case len(t.refused) > 0:
 		return "", t.refused
+	case len(names) == 0 && unnamed == "":
+		return "", nil // All files have been left out.
 	case len(names) == 0:
 		return "", diag.List{{
 			Code:    CodeNoCluster,
@@ -255,7 +268,8 @@ func (t *tree) packageName(dir string) (string, diag.List) {
 				Pos: diag.Position{File: first[n], Line: 1, Col: 1}, Message: "package " + n,
 			})
 		}
-		return "", diag.List{out}
+		most := slices.MaxFunc(names, func(a, b string) int { return len(t.importsOf(dir, a)) - len(t.importsOf(dir, b)) })
+		return most, diag.List{out}
 	}
 	return names[0], nil
 }

@@ -65,6 +65,9 @@ type tree struct {
 	// edits change the author's files before they are compiled.
 	edits []func(*ast.File)
 
+	// omitted are files that were refused, and are no more to be seen.
+	omitted map[string]bool
+
 	mu      sync.Mutex
 	read    int64
 	checked map[string]error
@@ -73,7 +76,7 @@ type tree struct {
 
 func newTree(base fs.FS) *tree {
 	return &tree{
-		base: base, replaced: map[string][]byte{}, submodules: submodules(base), checked: map[string]error{},
+		base: base, replaced: map[string][]byte{}, submodules: submodules(base), checked: map[string]error{}, omitted: map[string]bool{},
 		imports: map[[2]string][]*ast.File{}, notText: map[string]diag.Finding{},
 	}
 }
@@ -102,6 +105,23 @@ func (t *tree) refuse(name, message, help string) error {
 	return &fs.PathError{Op: "open", Path: name, Err: errRefused}
 }
 
+// omitRefused hides the files that were refused, so that what stands beside them can be
+// evaluated. It returns false if it isn't files of a package alone that were.
+func (t *tree) omitRefused() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.refused {
+		if path.Ext(f.Pos.File) != ".cue" || t.read > maxTreeBytes {
+			return false
+		}
+	}
+	for _, f := range t.refused {
+		t.omitted[f.Pos.File] = true
+	}
+	t.refused, t.holes.unread = nil, true
+	return true
+}
+
 // Open implements fs.FS.
 func (t *tree) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {
@@ -124,7 +144,7 @@ func (t *tree) Open(name string) (fs.File, error) {
 		}
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	if hidden(name) {
+	if hidden(name) || t.omitted[name] {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	return t.openBase(name)
@@ -146,7 +166,8 @@ func (t *tree) ReadDir(name string) ([]fs.DirEntry, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(slices.Clone(entries), func(e fs.DirEntry) bool {
-		return hidden(path.Join(name, e.Name()))
+		file := path.Join(name, e.Name())
+		return hidden(file) || t.omitted[file]
 	}), nil
 }
 
