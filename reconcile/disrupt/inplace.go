@@ -45,7 +45,8 @@ func (t template) encode() string {
 	return string(text)
 }
 
-// rest is what of the template isn't changed in place.
+// rest is what of the template isn't changed in place. Labels that say what a node is
+// never are, though a key that ends in * may stand for some.
 func (t template) rest(o sugar.InPlace) template {
 	without := func(m map[string]string, keys []string) map[string]string {
 		out := map[string]string{}
@@ -56,7 +57,13 @@ func (t template) rest(o sugar.InPlace) template {
 		}
 		return out
 	}
-	out := template{Labels: without(t.Labels, o.Labels), Annotations: without(t.Annotations, o.Annotations), Tags: without(t.Tags, o.Tags)}
+	labels := without(t.Labels, o.Labels)
+	for k, v := range t.Labels {
+		if sugar.Fixed(k) {
+			labels[k] = v
+		}
+	}
+	out := template{Labels: labels, Annotations: without(t.Annotations, o.Annotations), Tags: without(t.Tags, o.Tags)}
 	for _, x := range t.Taints {
 		if !sugar.Names(o.Taints, x.Key) {
 			out.Taints = append(out.Taints, x)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/robfig/cron/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -57,6 +59,8 @@ func (o Options) check(expiry time.Duration) []Fault {
 			for i, k := range f.keys {
 				if k == "" || strings.Contains(strings.TrimSuffix(k, "*"), "*") {
 					report("write a key, or the beginning of keys with a * at its end", "inPlace", f.name, i)
+				} else if message := unchangeable(f.name, k); message != "" {
+					report(message, "inPlace", f.name, i)
 				}
 			}
 		}
@@ -77,6 +81,39 @@ func (o Options) check(expiry time.Duration) []Fault {
 		}
 	}
 	return faults
+}
+
+// unchangeable says why nothing can be changed in place by the name of a key, "" if it
+// can. A key that ends in * isn't judged by what else it stands for.
+func unchangeable(field, key string) string {
+	name, all := strings.CutSuffix(key, "*")
+	switch {
+	case field == "tags":
+		if strings.HasPrefix(key, "aws:") || len(name) > 128 { // The limit of EC2.
+			return fmt.Sprintf("no tag of one's own has the key %s", key)
+		}
+	case all:
+	case field == "labels" && Fixed(key):
+		return fmt.Sprintf("%s says what a node is, which can't change while it runs", key)
+	case len(validation.IsQualifiedName(strings.ToLower(key))) > 0:
+		return fmt.Sprintf("%q can't be a key: write one such as team or example.com/team", key)
+	}
+	return ""
+}
+
+// Fixed reports whether a label says what a node is. Whatever the options name, it isn't
+// changed while the node runs.
+func Fixed(label string) bool {
+	label = karpenter.NormalizedLabel(label)
+	switch domain, _, _ := strings.Cut(label, "/"); domain {
+	case karpenter.Group, "topology.kubernetes.io", "karpenter.k8s.aws", "topology.k8s.aws":
+		return true
+	}
+	switch label {
+	case corev1.LabelInstanceTypeStable, corev1.LabelArchStable, corev1.LabelOSStable, corev1.LabelHostname, karpenter.LabelWindowsBuild:
+		return true
+	}
+	return false
 }
 
 func (b Budget) check(report func(message, field string)) {

@@ -244,3 +244,22 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		t.Errorf("got %+v, want the annotation that can be read", options)
 	}
 }
+
+func TestInPlaceKeys(t *testing.T) {
+	for key, want := range map[string]bool{
+		"labels team": true, "labels example.com/*": true, "labels *": true, "labels karpenter.sh/*": true,
+		"labels karpenter.sh/capacity-type": false, "labels topology.kubernetes.io/zone": false, "labels kubernetes.io/hostname": false,
+		"labels beta.kubernetes.io/arch": false, "labels karpenter.k8s.aws/instance-family": false, "labels a b": false,
+		"annotations karpenter.sh/do-not-disrupt": true, "taints dedicated": true, "taints a/b/c": false,
+		"tags cost centre": true, "tags aws:createdBy": false, "tags aws:*": false,
+	} {
+		field, name, _ := strings.Cut(key, " ")
+		text, err := json.Marshal(map[string]any{field: []string{name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sugar.Parse(map[string]string{sugar.AnnotationInPlace: string(text)}); (err == nil) != want {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
