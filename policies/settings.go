@@ -76,6 +76,8 @@ func loadSettings(tree fs.FS, cluster string) (settings, diag.List) {
 			s.selection = r.selection(v)
 		case "waivers":
 			s.waivers = r.waivers(v)
+		case "deletes":
+			r.deletes(tree)
 		}
 	})
 	if clusters.Exists() {
@@ -94,6 +96,19 @@ func loadSettings(tree fs.FS, cluster string) (settings, diag.List) {
 		})
 	}
 	return s, r.findings
+}
+
+// deletes wants confirmed deletions to be what the controller reads.
+func (r *reader) deletes(tree fs.FS) {
+	text, err := fs.ReadFile(tree, render.SettingsPackage+".cue")
+	if err != nil {
+		return // The list may stand in another file, which the controller doesn't read.
+	}
+	_, findings := render.Deletions(text)
+	for _, f := range findings {
+		f.Code = CodeSettings
+		r.findings = append(r.findings, f)
+	}
 }
 
 // clusters wants the clusters that are named to be there.

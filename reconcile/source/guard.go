@@ -11,11 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"cuelang.org/go/cue/ast"
-	"cuelang.org/go/cue/parser"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -234,34 +233,10 @@ func confirmations(tree fs.FS) ([]string, error) {
 	if len(data) > settingsBytes || !bytes.Contains(data, []byte("deletes")) {
 		return nil, nil
 	}
-	file, err := parser.ParseFile(settingsFile, data)
-	if err != nil {
-		return nil, nil // evaluation says what is wrong, with the line
+	names, findings := render.Deletions(data)
+	if len(findings) > 0 {
+		f := findings[0]
+		return nil, fmt.Errorf("%s:%d: %s; %s", settingsFile, f.Pos.Line, f.Message, f.Help)
 	}
-	var out []string
-	for _, decl := range file.Decls {
-		field, ok := decl.(*ast.Field)
-		if !ok {
-			continue
-		}
-		if name, _, err := ast.LabelName(field.Label); err != nil || name != "deletes" {
-			continue
-		}
-		list, ok := field.Value.(*ast.ListLit)
-		if !ok {
-			return nil, fmt.Errorf("%s:%d: deletes must be a list of names in quotes", settingsFile, field.Pos().Line())
-		}
-		for _, e := range list.Elts {
-			lit, ok := e.(*ast.BasicLit)
-			if !ok {
-				return nil, fmt.Errorf("%s:%d: deletes must hold names in quotes, as in \"NodePool/batch\"", settingsFile, e.Pos().Line())
-			}
-			name, err := strconv.Unquote(lit.Value)
-			if err != nil || strings.Count(name, "/") < 1 || strings.Count(name, "/") > 2 {
-				return nil, fmt.Errorf("%s:%d: %s is no object; write it as in \"NodePool/batch\" or \"prod-eu/NodePool/batch\"", settingsFile, e.Pos().Line(), lit.Value)
-			}
-			out = append(out, name)
-		}
-	}
-	return out, nil
+	return names, nil
 }
