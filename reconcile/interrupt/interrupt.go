@@ -195,27 +195,42 @@ func (r *receiver) interrupt(ctx context.Context, kind cloud.InterruptionKind, c
 			claim.Labels[corev1.LabelTopologyZone], claim.Labels[aws.LabelCapacityReservationID])
 	}
 	if claim.DeletionTimestamp != nil {
-		return nil
+		if kind == cloud.StatusCheckFailed {
+			return r.bound(ctx, claim)
+		}
+		return nil // the others come of what we do, or tell what is under way
 	}
 	r.events.Eventf(claim, nil, corev1.EventTypeWarning, effect.event, "Interrupt", "%s", effect.note)
 	if !effect.remove {
 		return nil
 	}
 	if effect.force {
-		// Pods on it don't run, or not well: there is nothing to drain for.
-		want := claim.DeepCopy()
-		if want.Annotations == nil {
-			want.Annotations = map[string]string{}
-		}
-		want.Annotations[karpenter.AnnotationTerminationTimestamp] = r.clock.Now().UTC().Format(time.RFC3339)
-		if err := r.kube.Patch(ctx, want, client.MergeFrom(claim)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("bound the drain of NodeClaim %s: %w", claim.Name, err)
+		if err := r.bound(ctx, claim); err != nil {
+			return err
 		}
 	}
 	if err := r.kube.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete NodeClaim %s (%s): %w", claim.Name, kind, err)
 	}
 	r.events.Eventf(claim, nil, corev1.EventTypeWarning, "TerminatingOnInterruption", "Delete", "Interruption triggered termination for the NodeClaim")
+	return nil
+}
+
+// bound ends a claim's drain now, unless that was done: pods on it don't run, or not
+// well, so there is nothing to drain for.
+func (r *receiver) bound(ctx context.Context, claim *karpenter.NodeClaim) error {
+	now := r.clock.Now()
+	if at, ok, err := claim.TerminationDeadline(); ok && err == nil && claim.DeletionTimestamp != nil && !at.After(now) {
+		return nil
+	}
+	want := claim.DeepCopy()
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	want.Annotations[karpenter.AnnotationTerminationTimestamp] = now.UTC().Format(time.RFC3339)
+	if err := r.kube.Patch(ctx, want, client.MergeFrom(claim)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("bound the drain of NodeClaim %s: %w", claim.Name, err)
+	}
 	return nil
 }
 
@@ -238,9 +253,9 @@ func effectOf(kind cloud.InterruptionKind, o Options) effect {
 	case cloud.StatusCheckFailed:
 		return effect{"InstanceUnhealthy", "EC2's status checks of the instance have failed for minutes", true, false, true}
 	case cloud.InstanceStopped:
-		return effect{"InstanceStopping", "the instance is being stopped", true, false, false}
+		return effect{"InstanceStopping", "the instance is being stopped", true, false, true}
 	case cloud.ReservationInterrupted:
 		return effect{"CapacityReservationInterrupted", "the reservation's owner takes its capacity back", true, true, false}
 	}
-	return effect{"InstanceTerminating", "the instance is being terminated", true, false, false}
+	return effect{"InstanceTerminating", "the instance is being terminated", true, false, true}
 }

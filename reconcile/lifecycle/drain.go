@@ -137,12 +137,8 @@ func lastCall(p *corev1.Pod, deadline time.Time) time.Time {
 // termination is the time by which the claim's Node must be gone, if it is bounded:
 // what an annotation says, or the deletion plus the grace period.
 func termination(claim *karpenter.NodeClaim) (at time.Time, bounded bool, err error) {
-	if v, ok := claim.Annotations[karpenter.AnnotationTerminationTimestamp]; ok {
-		at, err := time.Parse(time.RFC3339, v)
-		if err != nil {
-			return time.Time{}, false, fmt.Errorf("NodeClaim %s: annotation %s: %w; remove or mend it", claim.Name, karpenter.AnnotationTerminationTimestamp, err)
-		}
-		return at, true, nil
+	if at, ok, err := claim.TerminationDeadline(); ok || err != nil {
+		return at, ok, err
 	}
 	if claim.Spec.TerminationGracePeriod == nil || claim.DeletionTimestamp == nil {
 		return time.Time{}, false, nil

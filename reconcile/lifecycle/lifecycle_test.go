@@ -194,6 +194,12 @@ func TestTermination(t *testing.T) {
 		"annotated": {why: "the annotation is the last word", claim: claim(deleted, bounded, func(c *karpenter.NodeClaim) {
 			c.Annotations = map[string]string{karpenter.AnnotationTerminationTimestamp: "2026-01-05T12:10:00Z"}
 		}), want: now.Add(10 * time.Minute), bounded: true},
+		"left over": {why: "an earlier deletion never came about", claim: claim(deleted, bounded, func(c *karpenter.NodeClaim) {
+			c.Annotations = map[string]string{karpenter.AnnotationTerminationTimestamp: "2026-01-05T11:58:00Z"}
+		}), want: now.Add(time.Hour), bounded: true},
+		"written just before": {why: "it is for this deletion", claim: claim(deleted, func(c *karpenter.NodeClaim) {
+			c.Annotations = map[string]string{karpenter.AnnotationTerminationTimestamp: "2026-01-05T11:59:58Z"}
+		}), want: now.Add(-2 * time.Second), bounded: true},
 		"garbled": {why: "somebody has to mend it", claim: claim(deleted, func(c *karpenter.NodeClaim) {
 			c.Annotations = map[string]string{karpenter.AnnotationTerminationTimestamp: "soon"}
 		}), wantErr: true},

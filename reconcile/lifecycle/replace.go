@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -11,8 +12,8 @@ const (
 	// replaceMost is how long a drain waits at most for the nodes that its pods are
 	// planned onto: what slow images and device drivers take to come up.
 	replaceMost = 3 * time.Minute
-	// replaceSpot is the same for a spot instance, which may have been given two minutes:
-	// longer than most nodes take, and pods keep more than half of the notice.
+	// replaceSpot is the same for a spot instance and one of a reservation, which its owner
+	// may take back: it may have been given two minutes. It is longer than most nodes take, and pods keep more than half of the notice.
 	replaceSpot = 45 * time.Second
 	// planSoon is how long it may take until it is planned where the pods go.
 	planSoon = 5 * time.Second
@@ -27,11 +28,12 @@ const (
 // for don't hold up the drain, a node that is slow does so for minutes, and of a
 // termination grace period at most half is used.
 func (r *Reconciler) coming(claim *karpenter.NodeClaim, deadline time.Time, bounded bool, now time.Time) string {
-	if r.state == nil || isTrue(claim, karpenter.ConditionDisruptionReason) {
-		return "" // disruption has seen to the replacements
+	if r.state == nil || isTrue(claim, karpenter.ConditionDisruptionReason) && r.replaced(claim) {
+		return ""
 	}
 	most := replaceMost
-	if claim.Labels[karpenter.LabelCapacityType] == karpenter.CapacityTypeSpot {
+	switch claim.Labels[karpenter.LabelCapacityType] {
+	case karpenter.CapacityTypeSpot, karpenter.CapacityTypeReserved:
 		most = replaceSpot
 	}
 	began := claim.DeletionTimestamp.Time
@@ -50,4 +52,19 @@ func (r *Reconciler) coming(claim *karpenter.NodeClaim, deadline time.Time, boun
 		return fmt.Sprintf("pods go to %s, which is on its way", target)
 	}
 	return ""
+}
+
+// replaced reports whether disruption has seen to the replacements. While these are on
+// their way somebody else may delete the claim.
+func (r *Reconciler) replaced(claim *karpenter.NodeClaim) bool {
+	d, ok := coppice.DisruptionOf(claim)
+	if !ok {
+		return true
+	}
+	for _, name := range d.Replacements {
+		if c := r.state.Claim(name); c != nil && !isTrue(c, karpenter.ConditionInitialized) {
+			return false
+		}
+	}
+	return true
 }

@@ -10,6 +10,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -23,6 +24,12 @@ func TestComing(t *testing.T) {
 		c.Labels = map[string]string{karpenter.LabelCapacityType: karpenter.CapacityTypeSpot}
 	}
 	disrupted := func(c *karpenter.NodeClaim) { setTrue(c, karpenter.ConditionDisruptionReason) }
+	reserved := func(c *karpenter.NodeClaim) {
+		c.Labels = map[string]string{karpenter.LabelCapacityType: karpenter.CapacityTypeReserved}
+	}
+	early := func(c *karpenter.NodeClaim) {
+		c.Annotations = map[string]string{coppice.AnnotationDisruption: coppice.Disruption{ID: "x", Claims: []string{c.Name}, Replacements: []string{"new"}}.Encode()}
+	}
 	const going, planning = "pods go to new, which is on its way", "it is being planned where the pods go"
 	tests := map[string]struct {
 		why    string
@@ -31,15 +38,17 @@ func TestComing(t *testing.T) {
 		within time.Duration     // of a deadline, 0 for none
 		want   string
 	}{
-		"not planned":     {why: "the plan takes a moment", claim: claim(deleted(time.Second)), want: planning},
-		"never planned":   {why: "the planner has other troubles", claim: claim(deleted(5 * time.Second)), want: ""},
-		"on its way":      {why: "evicted now the pod had no place", claim: claim(deleted(time.Minute)), plan: map[string]string{"d/p": "new"}, want: going},
-		"too slow":        {why: "it was waited for long enough", claim: claim(deleted(3 * time.Minute)), plan: map[string]string{"d/p": "new"}},
-		"no place":        {why: "no node can be had: the deletion is what was asked for", claim: claim(deleted(time.Second)), plan: map[string]string{}},
-		"spot":            {why: "two minutes' notice may be all there is", claim: claim(deleted(time.Minute), spot), plan: map[string]string{"d/p": "new"}},
-		"by a command":    {why: "disruption brought the replacement first", claim: claim(deleted(time.Second), disrupted), plan: map[string]string{"d/p": "new"}},
-		"half a deadline": {why: "the other half is for an orderly eviction", claim: claim(deleted(10 * time.Second)), plan: map[string]string{"d/p": "new"}, within: 9 * time.Second},
-		"early enough":    {why: "not half of the grace period is over", claim: claim(deleted(10 * time.Second)), plan: map[string]string{"d/p": "new"}, within: 15 * time.Second, want: going},
+		"not planned":      {why: "the plan takes a moment", claim: claim(deleted(time.Second)), want: planning},
+		"never planned":    {why: "the planner has other troubles", claim: claim(deleted(5 * time.Second)), want: ""},
+		"on its way":       {why: "evicted now the pod had no place", claim: claim(deleted(time.Minute)), plan: map[string]string{"d/p": "new"}, want: going},
+		"too slow":         {why: "it was waited for long enough", claim: claim(deleted(3 * time.Minute)), plan: map[string]string{"d/p": "new"}},
+		"no place":         {why: "no node can be had: the deletion is what was asked for", claim: claim(deleted(time.Second)), plan: map[string]string{}},
+		"spot":             {why: "two minutes' notice may be all there is", claim: claim(deleted(time.Minute), spot), plan: map[string]string{"d/p": "new"}},
+		"by a command":     {why: "disruption brought the replacement first", claim: claim(deleted(time.Second), disrupted), plan: map[string]string{"d/p": "new"}},
+		"reserved":         {why: "its owner may have taken the reservation back", claim: claim(deleted(time.Minute), reserved), plan: map[string]string{"d/p": "new"}},
+		"before a command": {why: "its replacement is on its way", claim: claim(deleted(time.Second), disrupted, early), plan: map[string]string{"d/p": "new"}, want: going},
+		"half a deadline":  {why: "the other half is for an orderly eviction", claim: claim(deleted(10 * time.Second)), plan: map[string]string{"d/p": "new"}, within: 9 * time.Second},
+		"early enough":     {why: "not half of the grace period is over", claim: claim(deleted(10 * time.Second)), plan: map[string]string{"d/p": "new"}, within: 15 * time.Second, want: going},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -181,7 +181,7 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 		blocked[podName(p)] = fmt.Sprintf("annotation %s=%s", karpenter.AnnotationDoNotDisrupt, p.Annotations[karpenter.AnnotationDoNotDisrupt])
 	}
 	message := waits(step.Waiting, blocked)
-	if had := apimeta.FindStatusCondition(claim.Status.Conditions, karpenter.ConditionDrained); len(blocked) > 0 && (had == nil || had.Message != message) {
+	if had := apimeta.FindStatusCondition(claim.Status.Conditions, karpenter.ConditionDrained); coming == "" && len(blocked) > 0 && (had == nil || had.Message != message) {
 		r.events.Eventf(claim, node, corev1.EventTypeWarning, "FailedDraining", "Drain", "Node %s: %s", node.Name, message)
 	}
 	reason := "Draining"

@@ -1,6 +1,9 @@
 package karpenter
 
 import (
+	"fmt"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -146,6 +149,27 @@ type NodeClaimList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []NodeClaim `json:"items"`
+}
+
+// leftover is by how much a deadline may lie before the deletion that it is written for:
+// it is written first, and the clocks of two machines may differ.
+const leftover = time.Minute
+
+// TerminationDeadline is when the claim's drain ends by force, as its annotation says. It
+// isn't ok without one, or if a deletion that never came about has left it: a later one
+// isn't forced by it.
+func (c *NodeClaim) TerminationDeadline() (at time.Time, ok bool, err error) {
+	text, ok := c.Annotations[AnnotationTerminationTimestamp]
+	if !ok {
+		return time.Time{}, false, nil
+	}
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return time.Time{}, false, fmt.Errorf("NodeClaim %s: annotation %s: %w; remove or mend it", c.Name, AnnotationTerminationTimestamp, err)
+	}
+	if d := c.DeletionTimestamp; d != nil && at.Before(d.Add(-leftover)) {
+		return time.Time{}, false, nil
+	}
+	return at, true, nil
 }
 
 // GetConditions returns the conditions as they stand in the object.
