@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +49,10 @@ type static struct {
 	health *health.Tracker
 	cloud  Cloud
 	// limits bound what the nodes of all pools may add up to.
-	limits  corev1.ResourceList
+	limits corev1.ResourceList
+	// growing is held from the look at what the limits leave until that is used, so that
+	// two pools don't use it both.
+	growing sync.Mutex
 	metrics *metrics.Set
 }
 
@@ -107,6 +111,10 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	var class aws.EC2NodeClass
 	if err := r.kube.Get(ctx, types.NamespacedName{Name: pool.Spec.Template.Spec.NodeClassRef.Name}, &class); err != nil {
 		return ctrl.Result{}, fmt.Errorf("NodePool %s: %w", pool.Name, err)
+	}
+	if len(r.limits) > 0 {
+		r.growing.Lock()
+		defer r.growing.Unlock()
 	}
 	allowed, err := r.allowed(ctx, &pool, &class, step.Create)
 	if err != nil {
