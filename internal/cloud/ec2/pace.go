@@ -10,7 +10,8 @@ import (
 )
 
 // maxAttempts is how often a call is sent before its failure is the caller's, who
-// comes again by itself, later. The SDK's waits between them double up to 20 s.
+// comes again by itself, later, unless AWS_MAX_ATTEMPTS says otherwise. The SDK's waits
+// between them double up to 20 s.
 const maxAttempts = 5
 
 // pace is how a client's calls are retried. AWS counts requests by operation, so that
@@ -27,9 +28,9 @@ type pace struct {
 }
 
 // newPace is for one client: AWS throttles services apart.
-func newPace() aws.Retryer {
+func newPace(attempts int) aws.Retryer {
 	return &pace{
-		RetryerV2: retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts = maxAttempts }),
+		RetryerV2: retry.NewStandard(func(o *retry.StandardOptions) { o.MaxAttempts = attempts }),
 		buckets:   map[string]*retry.AdaptiveMode{},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	awssdk "github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/arczonalshift"
@@ -172,7 +173,13 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConnsPerHost = idleConnections
 	})
-	options := []func(*config.LoadOptions) error{config.WithHTTPClient(client), config.WithAppID("coppice"), config.WithRetryer(newPace)}
+	// A retryer of one's own keeps the SDK from reading AWS_MAX_ATTEMPTS.
+	env, err := config.NewEnvConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read AWS settings from the environment: %w", err)
+	}
+	pacer := func() awssdk.Retryer { return newPace(cmp.Or(env.RetryMaxAttempts, maxAttempts)) }
+	options := []func(*config.LoadOptions) error{config.WithHTTPClient(client), config.WithAppID("coppice"), config.WithRetryer(pacer)}
 	if cfg.Region != "" {
 		options = append(options, config.WithRegion(cfg.Region))
 	}
