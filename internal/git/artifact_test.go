@@ -122,12 +122,16 @@ func TestArtifactServers(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	for at, say := range map[string]string{
 		srv.URL + "/gone": "gone", srv.URL + "/moved": "status 302", srv.URL + "/cut": "EOF", srv.URL + "/slow": "deadline",
 		"http://127.0.0.1:1/x": "refused", "file:///etc/passwd": ErrURL.Error(), "http://u:secret@127.0.0.1/x": ErrURL.Error(),
 	} {
+		ctx := t.Context()
+		if strings.HasSuffix(at, "/slow") {
+			ctx = brief
+		}
 		_, err := Artifact{URL: at, Digest: "sha256:" + strings.Repeat("0", 64)}.Get(ctx, "")
 		if err == nil || !strings.Contains(err.Error(), say) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v doesn't say %q", at, err, say)
