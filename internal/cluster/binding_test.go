@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,6 +41,11 @@ func (c *trial) bindInTurn(pods []string) error {
 		}
 		for _, list := range [][]string{free, bound} {
 			c.s.r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		}
+		// A pod without a hard spread may be planned where it holds up those that have one
+		// and count it: such a plan holds if it comes after them.
+		if attempt%4 >= 2 {
+			slices.SortStableFunc(bound, func(a, b string) int { return cmp.Compare(spreads(c.pod(b)), spreads(c.pod(a))) })
 		}
 		// The room of those without constraints among pods is kept from the start, and
 		// they can come at once, first or last. The others are nominated in their turn:
@@ -112,7 +118,18 @@ func ordered(p *corev1.Pod) bool {
 	a := p.Spec.Affinity
 	return a != nil && a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
 		a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
-		slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == corev1.DoNotSchedule })
+		spreads(p) > 0
+}
+
+// spreads counts a pod's hard topology spread constraints.
+func spreads(p *corev1.Pod) int {
+	n := 0
+	for _, c := range p.Spec.TopologySpreadConstraints {
+		if c.WhenUnsatisfiable == corev1.DoNotSchedule {
+			n++
+		}
+	}
+	return n
 }
 
 // bindAll lets the scheduler have all pods and plans again for those that it leaves,
