@@ -221,7 +221,7 @@ func compare(cluster string, was, is render.Object, todo []located) string {
 		if l.Cluster != cluster || l.Object.ID() != was.ID() {
 			continue
 		}
-		got, there := valueAt(is.Value, l.Path)
+		got, there := plan.ValueAt(is.Value, l.Path)
 		if l.Live == nil && there {
 			return "another place declares it too"
 		}
@@ -281,29 +281,6 @@ func differs(path []any, a, b any) []any {
 		return append([]any{}, path...)
 	}
 	return nil
-}
-
-// valueAt returns the value at a path.
-func valueAt(v any, path []any) (any, bool) {
-	for _, e := range path {
-		switch e := e.(type) {
-		case string:
-			m, ok := v.(map[string]any)
-			if !ok {
-				return nil, false
-			}
-			if v, ok = m[e]; !ok {
-				return nil, false
-			}
-		case int:
-			l, ok := v.([]any)
-			if !ok || e >= len(l) {
-				return nil, false
-			}
-			v = l[e]
-		}
-	}
-	return v, true
 }
 
 // withValue returns v with the value at a path set, or removed. v isn't changed.

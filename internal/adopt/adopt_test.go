@@ -307,7 +307,7 @@ func TestProperty(t *testing.T) {
 		for _, c := range out.Done {
 			done++
 			o, _ := bundle.Find("NodePool", c.Object.Name)
-			got, there := valueAt(o.Value, c.Path)
+			got, there := plan.ValueAt(o.Value, c.Path)
 			if there != (c.Live != nil) || there && !plan.Same(c.Path, got, c.Live) {
 				t.Errorf("%s is %v, live %v\n%s", c.name(), got, c.Live, fsys["pools.cue"].Data)
 			}

@@ -45,7 +45,7 @@ func (a *adopter) locate(c Change) (e edit, why string) {
 	if i := slices.IndexFunc(found.around, func(n ast.Node) bool { _, ok := n.(*ast.Comprehension); return ok }); i >= 0 {
 		return e, "a comprehension makes it, at " + pos.String()
 	}
-	git, _ := valueAt(c.Object.Value, c.Path)
+	git, _ := plan.ValueAt(c.Object.Value, c.Path)
 	stated, why := value(found.expr)
 	if why != "" {
 		return e, why + ", at " + pos.String()

@@ -81,14 +81,8 @@ by 'coppice snapshot'.`,
 }
 
 func runAdopt(ctx context.Context, s Streams, o adoptOptions) error {
-	if _, err := openTree(o.dir); err != nil {
-		return err
-	}
-	tree, cluster, err := treeAround(o.dir, o.cluster)
+	tree, cluster, err := clusterIn(o.dir, o.cluster, true)
 	if err != nil {
-		return err
-	}
-	if err := tree.mustHave(cluster, true); err != nil {
 		return err
 	}
 	bounds, err := o.limits.options()

@@ -79,11 +79,8 @@ func runBudgets(s Streams, o budgetsOptions) error {
 			return usagef("--zone %q: write a time zone such as Europe/Berlin", o.zone)
 		}
 	}
-	tree, cluster, err := treeAround(o.dir, o.cluster)
+	tree, cluster, err := clusterIn(o.dir, o.cluster, false)
 	if err != nil {
-		return err
-	}
-	if err := tree.mustHave(cluster, false); err != nil {
 		return err
 	}
 	clusters := []string{cluster}

@@ -131,11 +131,8 @@ func runCI(ctx context.Context, s Streams, o ciOptions, j job) error {
 
 // open finds the tree, its clone and the commits.
 func (r *review) open() error {
-	tree, cluster, err := treeAround(r.options.dir, r.options.cluster)
+	tree, cluster, err := clusterIn(r.options.dir, r.options.cluster, false)
 	if err != nil {
-		return err
-	}
-	if err := tree.mustHave(cluster, false); err != nil {
 		return err
 	}
 	r.tree, r.options.cluster = tree, cluster

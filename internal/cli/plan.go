@@ -102,14 +102,8 @@ func runPlan(s Streams, o planOptions) error {
 }
 
 func makePlan(s Streams, o planOptions) (*plan.Plan, error) {
-	if _, err := openTree(o.dir); err != nil {
-		return nil, err
-	}
-	tree, cluster, err := treeAround(o.dir, o.cluster)
+	tree, cluster, err := clusterIn(o.dir, o.cluster, true)
 	if err != nil {
-		return nil, err
-	}
-	if err := tree.mustHave(cluster, true); err != nil {
 		return nil, err
 	}
 	judge, err := admission.New(schemas.CRDs())

@@ -49,14 +49,8 @@ func runRender(s Streams, o renderOptions) error {
 	default:
 		return usagef("output %q: give yaml or json", o.output)
 	}
-	if _, err := openTree(o.dir); err != nil {
-		return err
-	}
-	tree, cluster, err := treeAround(o.dir, o.cluster)
+	tree, cluster, err := clusterIn(o.dir, o.cluster, true)
 	if err != nil {
-		return err
-	}
-	if err := tree.mustHave(cluster, true); err != nil {
 		return err
 	}
 	bounds, err := o.limits.options()

@@ -173,6 +173,19 @@ func rootOf(dir string) (root, below string, err error) {
 	return root, filepath.ToSlash(rel), nil
 }
 
+// clusterIn opens the tree that a folder belongs to, and says which of its clusters is
+// asked for, see treeAround and mustHave. The folder has to be there.
+func clusterIn(dir, cluster string, one bool) (localTree, string, error) {
+	if _, err := openTree(dir); err != nil {
+		return localTree{}, "", err
+	}
+	tree, cluster, err := treeAround(dir, cluster)
+	if err != nil {
+		return localTree{}, "", err
+	}
+	return tree, cluster, tree.mustHave(cluster, one)
+}
+
 // mustHave wants a cluster of that name in the tree; with one it wants it to be clear
 // which one is meant. A tree without any is for a finding to speak about.
 func (t localTree) mustHave(cluster string, one bool) error {

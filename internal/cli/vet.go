@@ -302,11 +302,8 @@ func (v *vetter) folder(dir string) error {
 
 // addPart notes that a folder, or a file in it, is to be checked.
 func (v *vetter) addPart(dir, file string) error {
-	tree, cluster, err := treeAround(dir, v.options.cluster)
+	tree, cluster, err := clusterIn(dir, v.options.cluster, false)
 	if err != nil {
-		return err
-	}
-	if err := tree.mustHave(cluster, false); err != nil {
 		return err
 	}
 	_, below, err := rootOf(dir)

@@ -27,12 +27,12 @@ func FieldChanges(o Observed) []FieldChange {
 	var out []FieldChange
 	seen := map[string]bool{}
 	for _, path := range d.paths {
-		if _, written := valueAt(o.Git, path); !written {
+		if _, written := ValueAt(o.Git, path); !written {
 			path = listOf(path)
 		}
 		if name := PathString(path); len(path) > 0 && !seen[name] {
 			seen[name] = true
-			live, _ := valueAt(o.Live, path)
+			live, _ := ValueAt(o.Live, path)
 			out = append(out, FieldChange{Path: path, Live: live})
 		}
 	}
@@ -65,8 +65,8 @@ func outermost(all []FieldChange) []FieldChange {
 	return out
 }
 
-// valueAt returns the value at a path.
-func valueAt(v any, path []any) (any, bool) {
+// ValueAt returns the value at a path of names and indices, and whether there is one.
+func ValueAt(v any, path []any) (any, bool) {
 	for _, e := range path {
 		switch e := e.(type) {
 		case string:

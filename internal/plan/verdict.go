@@ -70,7 +70,7 @@ func Released(o Observed, orphans [][]string, manager string, judge Judge) (free
 	for _, orphan := range orphans {
 		at := anyPath(orphan)
 		diff := Difference{Object: o.ID, File: o.File, Field: PathString(at)}
-		if live, ok := valueAt(o.Live, at); ok {
+		if live, ok := ValueAt(o.Live, at); ok {
 			diff.Live = shown(at, live)
 		}
 		if w, ok := newest(owners, at); ok {
