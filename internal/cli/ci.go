@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -174,10 +173,11 @@ func (r *review) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	clusters, err := render.Clusters(r.tree.fs)
+	here, err := render.Clusters(r.tree.fs)
 	if err != nil {
 		return failed(err)
 	}
+	clusters := slices.Clone(here)
 	var before map[string]render.Result
 	if r.base != "" {
 		if before, err = r.before(ctx, bounds); err != nil {
@@ -194,10 +194,6 @@ func (r *review) judge(ctx context.Context) error {
 		clusters = []string{r.options.cluster}
 	} else if len(clusters) == 0 {
 		clusters = []string{""}
-	}
-	here, err := render.Clusters(r.tree.fs)
-	if err != nil {
-		return failed(err)
 	}
 	judge, err := admission.New(schemas.CRDs())
 	if err != nil {
@@ -243,6 +239,12 @@ func (r *review) before(ctx context.Context, bounds isolate.Options) (map[string
 	if err != nil || len(clusters) == 0 {
 		return out, nil
 	}
+	if c := r.options.cluster; c != "" {
+		if !slices.Contains(clusters, c) {
+			return out, nil
+		}
+		clusters = []string{c}
+	}
 	if err := isolate.Each(ctx, tree, clusters, bounds, inTurn(clusters, out)); err != nil {
 		return nil, failed(err)
 	}
@@ -268,7 +270,7 @@ func (r *review) body(head render.Result, before map[string]render.Result, judge
 	found = plan.HideFindings(found, plan.UserData(objects...))
 	b := forge.Body{
 		Cluster: head.Bundle.Cluster, Source: r.source(), Head: r.job.head,
-		Findings: inRepository(found, r.prefix()).Sorted(), Details: r.job.url,
+		Findings: render.InFolder(found, r.prefix()).Sorted(), Details: r.job.url,
 	}
 	if b.Findings.HasErrors() {
 		return b, nil
@@ -280,7 +282,7 @@ func (r *review) body(head render.Result, before map[string]render.Result, judge
 		case !ok:
 			base = &render.Bundle{Cluster: b.Cluster}
 		case was.Findings.HasErrors():
-			b.Notes = append(b.Notes, "The commit "+forge.Code(short(r.base))+" that this goes into doesn't evaluate, so all objects are shown as new.")
+			b.Notes = append(b.Notes, "The commit "+forge.Code(forge.Short(r.base))+" that this goes into doesn't evaluate, so all objects are shown as new.")
 		default:
 			base = &was.Bundle
 		}
@@ -304,29 +306,6 @@ func (r *review) prefix() string {
 		return ""
 	}
 	return r.clone.local.Path
-}
-
-// inRepository returns findings with paths from the repository's root.
-func inRepository(l diag.List, prefix string) diag.List {
-	if prefix == "" {
-		return l
-	}
-	out := make(diag.List, len(l))
-	move := func(p diag.Position) diag.Position {
-		if p.IsValid() && !strings.HasPrefix(p.File, render.SchemaModule+"/") {
-			p.File = path.Join(prefix, p.File)
-		}
-		return p
-	}
-	for i, f := range l {
-		f.Pos = move(f.Pos)
-		f.Related = slices.Clone(f.Related)
-		for j := range f.Related {
-			f.Related[j].Pos = move(f.Related[j].Pos)
-		}
-		out[i] = f
-	}
-	return out
 }
 
 // concerned reports whether there is anything to say about a cluster.
@@ -477,12 +456,4 @@ func (r *review) verdict() (forge.State, string) {
 		return forge.Failure, text
 	}
 	return forge.Success, text
-}
-
-// short is a commit as people say it.
-func short(hash string) string {
-	if len(hash) > 12 {
-		return hash[:12]
-	}
-	return hash
 }

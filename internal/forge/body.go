@@ -91,9 +91,9 @@ func (b Body) Text(l Limits, room int) string {
 	for _, n := range b.Notes {
 		fmt.Fprintf(&head, "\n%s\n", n)
 	}
-	foot := "\n<sub>For commit " + Code(short(b.Head)) + ". This comment is changed in place.</sub>\n"
+	foot := "\n<sub>For commit " + Code(Short(b.Head)) + ". This comment is changed in place.</sub>\n"
 	if l.PlainText {
-		foot = "\nFor commit " + Code(short(b.Head)) + ". This comment is changed in place.\n"
+		foot = "\nFor commit " + Code(Short(b.Head)) + ". This comment is changed in place.\n"
 	}
 	if b.Details != "" {
 		foot = "\n[Everything, in full](" + b.Details + ")\n" + foot
@@ -251,8 +251,8 @@ func Code(s string) string {
 	return fence + s + fence
 }
 
-// short is a commit as people say it.
-func short(hash string) string {
+// Short is a commit as people say it.
+func Short(hash string) string {
 	if len(hash) > 12 {
 		return hash[:12]
 	}

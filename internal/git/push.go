@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -241,7 +242,7 @@ func (b *builder) commit(before *object.Tree, parent plumbing.Hash, w Write) (pl
 	}
 	wanted := root
 	// In order, so that the same input makes the same objects in the same order.
-	for _, name := range sortedKeys(files) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		next, err := b.put(wanted, strings.Split(name, "/"), files[name])
 		if err != nil {
 			return plumbing.ZeroHash, fmt.Errorf("write %q: %w", name, err)
@@ -426,13 +427,4 @@ func (b *builder) send(ctx context.Context, sess transport.ReceivePackSession, a
 		}
 	}
 	return err
-}
-
-func sortedKeys(m map[string][]byte) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

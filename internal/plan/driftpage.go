@@ -89,9 +89,10 @@ func pageCode(s string) string {
 // placeholder is a field in a message's template.
 var placeholder = regexp.MustCompile(`\{\{-?\s*\.([A-Za-z]+)\s*-?\}\}`)
 
-// Message is CommitMessage by a template, in which {{.Cluster}}, {{.Source}},
-// {{.Revision}}, {{.Summary}}, {{.Objects}}, {{.Fields}} and {{.Details}} are
-// replaced; empty means CommitMessage's own text. skipCI adds [skip ci] to the first
+// Message is the message of the commit that brings the report to a branch, or takes it
+// away if nothing differs. revision is what the cluster was compared with. In a template
+// {{.Cluster}}, {{.Source}}, {{.Revision}}, {{.Summary}}, {{.Objects}}, {{.Fields}} and
+// {{.Details}} are replaced; an empty one means a text of our own. skipCI adds [skip ci] to the first
 // line. The trailers follow in any case. Its error says what the template may hold.
 func (r Report) Message(revision, template string, skipCI bool) (string, error) {
 	body := r.body()

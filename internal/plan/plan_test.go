@@ -60,7 +60,11 @@ func TestDrift(t *testing.T) {
 				Cluster: "one", Source: "fleet/nodes", Repository: "https://git.example.com/fleet.git",
 				Differences: Drift([]Observed{o}),
 			}
-			got := map[string][]byte{"message.txt": []byte(r.CommitMessage("main@sha1:0123"))}
+			message, err := r.Message("main@sha1:0123", "", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string][]byte{"message.txt": []byte(message)}
 			got["report.yaml"], got["report.md"] = []byte{}, []byte{}
 			if len(r.Differences) > 0 {
 				got["report.yaml"], got["report.md"] = r.Encode(), r.Markdown()

@@ -162,13 +162,6 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// CommitMessage is the message of the commit that brings the report to a branch,
-// or takes it away if nothing differs. revision is what the cluster was compared
-// with.
-func (r Report) CommitMessage(revision string) string {
-	return strings.TrimSpace(r.body()) + "\n\n" + r.trailers(revision)
-}
-
 func (r Report) body() string {
 	name := r.Cluster
 	if name == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-dev/coppice/schemas/admission"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/coppice"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // Input is everything that a plan depends on.
@@ -153,12 +154,21 @@ func kept(source *coppice.NodeSource, applied bool, live map[string]any) string 
 		return "no NodeSource has applied it"
 	case !applied:
 		return fmt.Sprintf("NodeSource %s/%s hasn't applied it", source.Namespace, source.Name)
-	case source.Spec.Prune != nil && !*source.Spec.Prune:
+	case !source.Prunes():
 		return fmt.Sprintf("NodeSource %s/%s doesn't prune", source.Namespace, source.Name)
 	case annotations[kube.PruneAnnotation] == "disabled" || annotations[kube.FluxPruneAnnotation] == "disabled":
 		return "its annotation forbids it"
 	}
 	return ""
+}
+
+// bears reports whether a pool or class has nodes.
+func bears(claims []karpenter.NodeClaim, id plan.ID) bool {
+	return slices.ContainsFunc(claims, func(c karpenter.NodeClaim) bool {
+		ref := c.Spec.NodeClassRef
+		return id.Kind == "NodePool" && c.Labels[karpenter.LabelNodePool] == id.Name ||
+			id.Kind == "EC2NodeClass" && ref != nil && ref.Kind == id.Kind && ref.Name == id.Name
+	})
 }
 
 // notes say what the plan of objects leaves open.
@@ -171,14 +181,15 @@ func notes(in Input, targets []plan.Target, p *plan.Plan) []string {
 	}
 	if s := in.Source; s != nil {
 		name := s.Namespace + "/" + s.Name
-		limit := 3 // the API's default
-		if s.Spec.MaxDeletes != nil {
-			limit = int(*s.Spec.MaxDeletes)
+		if limit := s.Deletions(); p.Summary.Delete > limit {
+			out = append(out, fmt.Sprintf("NodeSource %s will refuse the commit, unless coppice.cue confirms deletions: it deletes %d objects, and spec.maxDeletes is %d.", name, p.Summary.Delete, limit))
 		}
-		switch {
-		case p.Summary.Delete > limit:
-			out = append(out, fmt.Sprintf("NodeSource %s will refuse the commit: it deletes %d objects, and spec.maxDeletes is %d.", name, p.Summary.Delete, limit))
-		case s.Spec.Suspend:
+		for _, t := range targets {
+			if t.Head == nil && t.Live != nil && t.Kept == "" && bears(in.Picture.NodeClaims, t.ID) {
+				out = append(out, fmt.Sprintf("%s has nodes: where their deletion exceeds spec.maxDeletedNodes, the commit waits until coppice.cue lists it under deletes.", t.ID))
+			}
+		}
+		if s.Spec.Suspend {
 			out = append(out, fmt.Sprintf("NodeSource %s is suspended: nothing is applied before it is resumed.", name))
 		}
 	} else {

@@ -51,7 +51,7 @@ func (r *Reconciler) outcome(ctx context.Context, v *view, m *pullMemory) error 
 // progress says in words how far a merged change has come. Of one from a fork it says
 // no more than that: why it isn't applied and what nodes do is of the cluster.
 func (v *view) progress(ctx context.Context) (string, forge.Phase, error) {
-	merged := "**Merged** as " + forge.Code(short(v.pull.MergeCommit))
+	merged := "**Merged** as " + forge.Code(forge.Short(v.pull.MergeCommit))
 	applied, err := v.reached(ctx, v.src.Status.LastAppliedRevision)
 	if err != nil {
 		return "", "", err
@@ -91,7 +91,7 @@ func (v *view) reached(ctx context.Context, revision string) (bool, error) {
 	}
 	ok, err := v.forge.Contains(ctx, v.pull.MergeCommit, rev.Hash)
 	if err != nil {
-		return false, fmt.Errorf("ask whether %s holds %s: %w", short(rev.Hash), short(v.pull.MergeCommit), err)
+		return false, fmt.Errorf("ask whether %s holds %s: %w", forge.Short(rev.Hash), forge.Short(v.pull.MergeCommit), err)
 	}
 	return ok, nil
 }
@@ -127,11 +127,4 @@ func (v *view) pools(ctx context.Context) (text string, settled bool, err error)
 		}
 	}
 	return b.String(), settled, nil
-}
-
-func short(hash string) string {
-	if len(hash) > 12 {
-		return hash[:12]
-	}
-	return hash
 }

@@ -135,7 +135,7 @@ func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error
 	for _, o := range b.head.Objects {
 		objects = append(objects, o.Value)
 	}
-	body.Findings = plan.HideFindings(inRepository(findings, v.src.Spec.Path), plan.UserData(objects...))
+	body.Findings = plan.HideFindings(render.InFolder(findings, v.src.Spec.Path), plan.UserData(objects...))
 	if findings.HasErrors() {
 		return body, false, nil
 	}
@@ -248,20 +248,4 @@ func (v *view) plan(ctx context.Context, b bundles) (*plan.Plan, error) {
 	}
 	p.Cluster, p.Commit = v.ClusterName, v.pull.Head
 	return p, nil
-}
-
-// inRepository returns findings with paths from the repository's root.
-func inRepository(l diag.List, folder string) diag.List {
-	folder = strings.Trim(strings.TrimPrefix(folder, "./"), "/")
-	if folder == "" || folder == "." {
-		return l
-	}
-	out := make(diag.List, len(l))
-	for i, f := range l {
-		if f.Pos.IsValid() && !strings.HasPrefix(f.Pos.File, render.SchemaModule+"/") {
-			f.Pos.File = folder + "/" + f.Pos.File
-		}
-		out[i] = f
-	}
-	return out
 }

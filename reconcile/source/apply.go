@@ -242,7 +242,7 @@ func (p *pass) prune(ctx context.Context) error {
 	var errs []error
 	var gone []coppice.InventoryEntry
 	for _, e := range left {
-		if prunes(p.src) {
+		if p.src.Prunes() {
 			obj, err := kube.Referenced(e)
 			var done kube.Deletion
 			if err == nil {

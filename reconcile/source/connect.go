@@ -116,7 +116,7 @@ func (p *pass) remoteWith(ctx context.Context, ref *coppice.SecretReference) (gi
 	token, user, password := get("bearerToken"), get("username"), get("password")
 	switch {
 	case get("githubAppID") != "":
-		if remote.Auth, err = p.appAuth(ctx, ref.Name, data); err != nil {
+		if remote.Auth, err = p.appAuth(ctx, ref.Name, data, remote.CABundle); err != nil {
 			return git.Remote{}, err
 		}
 	case token != "" && (user != "" || password != ""):
@@ -152,14 +152,14 @@ func (p *pass) keep(data map[string][]byte) {
 }
 
 // appAuth authenticates as an installation of a GitHub App.
-func (p *pass) appAuth(ctx context.Context, name string, data map[string][]byte) (git.Auth, error) {
+func (p *pass) appAuth(ctx context.Context, name string, data map[string][]byte, ca []byte) (git.Auth, error) {
 	owner, id := string(data["githubAppInstallationOwner"]), string(data["githubAppInstallationID"])
 	if (owner == "") == (id == "") {
 		return git.Auth{}, terminally(reasonSecret, fmt.Errorf("the Secret %q needs exactly one of githubAppInstallationOwner and githubAppInstallationID", name))
 	}
 	app := git.App{
 		ID: string(data["githubAppID"]), InstallationID: id, Owner: owner, PrivateKey: string(data["githubAppPrivateKey"]),
-		BaseURL: string(data["githubAppBaseURL"]), CABundle: data["ca.crt"],
+		BaseURL: string(data["githubAppBaseURL"]), CABundle: ca,
 	}
 	key := digestOf(data) + p.src.Spec.URL
 	now := p.clock.Now()

@@ -31,7 +31,7 @@ func (p *pass) guard(ctx context.Context) error {
 	if err := p.confirmed(wanted); err != nil {
 		return err
 	}
-	if prunes(p.src) {
+	if p.src.Prunes() {
 		if err := p.guardPrune(ctx, wanted); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func (p *pass) guardPrune(ctx context.Context, wanted []coppice.InventoryEntry) 
 		name := entryName(e)
 		return slices.Contains(head.deletes, name) || slices.Contains(head.deletes, head.cluster+"/"+name)
 	})
-	if limit := maxDeletes(p.src); len(left) > limit {
+	if limit := p.src.Deletions(); len(left) > limit {
 		return terminally(reasonPruneGuard, fmt.Errorf("%s would delete %s (%s), and spec.maxDeletes is %d; raise it if that is meant, or list them under deletes in %s",
 			p.head.Short(), plural(len(left), "object", "objects"), someNames(left), limit, settingsFile))
 	}
@@ -193,18 +193,6 @@ func maxDeletedNodes(src *coppice.NodeSource, total int) int {
 		return total * n / 100
 	}
 	return n
-}
-
-func prunes(src *coppice.NodeSource) bool { return src.Spec.Prune == nil || *src.Spec.Prune }
-
-// defaultMaxDeletes is the API's own default.
-const defaultMaxDeletes = 3
-
-func maxDeletes(src *coppice.NodeSource) int {
-	if src.Spec.MaxDeletes == nil {
-		return defaultMaxDeletes
-	}
-	return int(*src.Spec.MaxDeletes)
 }
 
 // settingsFile is where a tree confirms deletions.

@@ -308,3 +308,17 @@ func (s *NodeSource) GetConditions() []metav1.Condition { return s.Status.Condit
 
 // SetConditions replaces the conditions.
 func (s *NodeSource) SetConditions(l []metav1.Condition) { s.Status.Conditions = l }
+
+// Prunes reports whether objects that Git no longer declares are deleted.
+func (s *NodeSource) Prunes() bool { return s.Spec.Prune == nil || *s.Spec.Prune }
+
+// Deletions is how many objects one commit may delete without a confirmation.
+func (s *NodeSource) Deletions() int {
+	if s.Spec.MaxDeletes == nil {
+		return defaultMaxDeletes
+	}
+	return int(*s.Spec.MaxDeletes)
+}
+
+// defaultMaxDeletes is what the CRD fills in for maxDeletes.
+const defaultMaxDeletes = 3
