@@ -246,14 +246,16 @@ func (r *Reconciler) pass(ctx context.Context, src *coppice.NodeSource, m *memor
 	}
 	known := map[int]bool{}
 	var errs []error
-	// The cluster is looked at once, and only if somebody has to know.
+	// The cluster is looked at once, and only if somebody has to know; so are credentials,
+	// which may have to be asked for.
+	remote := sync.OnceValues(func() (git.Remote, error) { return r.remote(ctx, src, m.forge) })
 	picture := sync.OnceValues(func() (*snapshot.Snapshot, error) { return snapshot.Take(ctx, r.reader, r.Clock.Now()) })
 	each := func(p forge.Pull, do func(context.Context, *view, *pullMemory) error) bool {
 		known[p.Number] = true
 		if m.pulls[p.Number] == nil {
 			m.pulls[p.Number] = &pullMemory{}
 		}
-		err := do(ctx, &view{Reconciler: r, src: src, forge: m.forge, pull: p, picture: picture}, m.pulls[p.Number])
+		err := do(ctx, &view{Reconciler: r, src: src, forge: m.forge, pull: p, remote: remote, picture: picture}, m.pulls[p.Number])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pull request %d: %w", p.Number, err))
 		}
@@ -357,9 +359,9 @@ func branchOf(src *coppice.NodeSource) string {
 
 // remote is where the repository is read: as the source reads it, or, where pull
 // requests have an address of their own, with what they are commented by.
-func (v *view) remote(ctx context.Context) (git.Remote, error) {
-	if spec := v.src.Spec.PullRequests; spec.URL != "" {
-		s, err := v.secret(ctx, v.src, spec.SecretRef.Name)
+func (r *Reconciler) remote(ctx context.Context, src *coppice.NodeSource, f forge.Forge) (git.Remote, error) {
+	if spec := src.Spec.PullRequests; spec.URL != "" {
+		s, err := r.secret(ctx, src, spec.SecretRef.Name)
 		if err != nil {
 			return git.Remote{}, err
 		}
@@ -368,14 +370,14 @@ func (v *view) remote(ctx context.Context) (git.Remote, error) {
 			// Forges take any name beside a token but Bitbucket, which has one for it.
 			remote.Auth = git.Auth{Username: cmp.Or(string(s.Data["username"]), "x-token-auth"), Password: token}
 		}
-		if token, is, err := forge.AppToken(ctx, v.forge); err != nil {
+		if token, is, err := forge.AppToken(ctx, f); err != nil {
 			return git.Remote{}, err
 		} else if is {
 			remote.Auth = git.AppToken{Token: token}.Auth()
 		}
 		return remote, nil
 	}
-	return source.Remote(ctx, v.reader, v.src)
+	return source.Remote(ctx, r.reader, src)
 }
 
 // view is one look at one pull request.
@@ -384,7 +386,8 @@ type view struct {
 	src   *coppice.NodeSource
 	forge forge.Forge
 	pull  forge.Pull
-	// picture is the cluster, taken in this pass.
+	// remote is where the repository is read, picture the cluster, both of this pass.
+	remote  func() (git.Remote, error)
 	picture func() (*snapshot.Snapshot, error)
 }
 

@@ -159,7 +159,7 @@ type trees struct {
 
 func (v *view) trees(ctx context.Context) (trees, error) {
 	var t trees
-	remote, err := v.remote(ctx)
+	remote, err := v.remote()
 	if err != nil {
 		return t, err
 	}
