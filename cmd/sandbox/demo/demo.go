@@ -236,5 +236,6 @@ func sandboxUp(ctx context.Context, s *scene) error {
 	s.story.say("kube-apiserver, kube-scheduler and kube-controller-manager %s with etcd, at %s", st.Version, e.APIServer)
 	s.story.say("EC2 in %s at %s: machines boot in %s ± %s", e.Region, e.EC2, bootDelay, bootJitter)
 	s.story.say("Git at %s, with a password", e.Git)
+	s.story.fact("Kubernetes %s, EC2 and Git on 127.0.0.1", st.Version)
 	return nil
 }
