@@ -30,7 +30,7 @@ import (
 
 // schedulerCases is how many random clusters an ordinary run tries. COPPICE_CASES
 // multiplies it; COPPICE_SEED=N tries the Nth alone.
-const schedulerCases = 150
+const schedulerCases = 200
 
 // TestSchedulerKeepsThePlan plans random clusters as production does, makes the
 // nodes exactly as planned, and lets an unmodified kube-scheduler bind the pods. What
