@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coppice-dev/coppice/cmd/sandbox/stack"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -146,18 +147,6 @@ type poolSpec struct {
 
 const poolName = "default"
 
-// classYAML is the EC2NodeClass of every scenario.
-const classYAML = `
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: KarpenterNodeRole
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
-`
-
 // poolYAML is the NodePool of every scenario, without what differs.
 const poolYAML = `
 apiVersion: karpenter.sh/v1
@@ -177,7 +166,7 @@ spec:
 
 func nodeClass() (*aws.EC2NodeClass, error) {
 	c := &aws.EC2NodeClass{}
-	if err := yaml.UnmarshalStrict([]byte(classYAML), c); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(stack.NodeClass), c); err != nil {
 		return nil, fmt.Errorf("read the EC2NodeClass: %w", err)
 	}
 	return c, nil

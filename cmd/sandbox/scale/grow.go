@@ -17,22 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coppice-dev/coppice/cmd/sandbox/stack"
 	"github.com/coppice-dev/coppice/internal/testkit/await"
 	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
-
-const classYAML = `
-apiVersion: karpenter.k8s.aws/v1
-kind: EC2NodeClass
-metadata: {name: default}
-spec:
-  role: KarpenterNodeRole
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
-  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: "true"}}]
-`
 
 // The pool has one type of machine, so that the number of nodes follows from the pods,
 // and may consolidate, so that the search for savings is among what rest costs.
@@ -76,7 +66,7 @@ func (b *bench) prepare(ctx context.Context) error {
 		return fmt.Errorf("wait for the CRDs: %w", err)
 	}
 	class, pool := &aws.EC2NodeClass{}, &karpenter.NodePool{}
-	for text, obj := range map[string]client.Object{classYAML: class, poolYAML: pool} {
+	for text, obj := range map[string]client.Object{stack.NodeClass: class, poolYAML: pool} {
 		if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
 			return fmt.Errorf("read a manifest: %w", err)
 		}
