@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,7 +72,7 @@ func (s *State) blocked(p *corev1.Pod) bool {
 		if err != nil || !selector.Matches(labels.Set(p.Labels)) {
 			continue
 		}
-		sick := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow && !podReady(p)
+		sick := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow && !PodReady(p)
 		if !sick {
 			return true
 		}
@@ -88,10 +87,4 @@ func never(b *policyv1.PodDisruptionBudget) bool {
 	}
 	least := b.Spec.MinAvailable
 	return least != nil && least.String() == "100%"
-}
-
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

@@ -71,7 +71,9 @@ func SlimNode(o *corev1.Node) {
 // Kubernetes that does.
 var steers = [...]string{karpenter.Group, aws.Group, coppice.Group}
 
-const annotationDeletionCost = "controller.kubernetes.io/pod-deletion-cost"
+// AnnotationDeletionCost says which of its pods a ReplicaSet gives up first.
+// https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost
+const AnnotationDeletionCost = "controller.kubernetes.io/pod-deletion-cost"
 
 // Steering returns the annotations that steer nodes, nil for none. Others are left out:
 // people keep whole manifests in them, secrets included.
@@ -96,7 +98,7 @@ func steering(annotation string) bool {
 			return true
 		}
 	}
-	return annotation == annotationDeletionCost
+	return annotation == AnnotationDeletionCost
 }
 
 // slimSpec keeps what decides where a pod may run and what room it takes.

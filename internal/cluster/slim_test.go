@@ -18,7 +18,7 @@ func TestSlimChangesNoDecision(t *testing.T) {
 	full := pod("p", unschedulable, func(p *corev1.Pod) {
 		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "x"}}
 		p.Annotations = map[string]string{
-			karpenter.AnnotationDoNotDisrupt: "true", annotationDeletionCost: "-5", "kubectl.kubernetes.io/last-applied-configuration": "{}",
+			karpenter.AnnotationDoNotDisrupt: "true", AnnotationDeletionCost: "-5", "kubectl.kubernetes.io/last-applied-configuration": "{}",
 		}
 		p.Spec.NodeSelector = map[string]string{"kubernetes.io/arch": "arm64"}
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}}

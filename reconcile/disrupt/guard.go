@@ -2,7 +2,6 @@ package disrupt
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,16 +48,10 @@ func (g Guards) refuses(p *corev1.Pod) string {
 		return fmt.Sprintf("pod %s/%s has %d PodDisruptionBudgets, so that it can't be evicted: leave one", p.Namespace, p.Name, len(by))
 	case len(by) == 0 || by[0].Status.DisruptionsAllowed > 0:
 		return ""
-	case by[0].Spec.UnhealthyPodEvictionPolicy != nil && *by[0].Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow && !podReady(p):
+	case by[0].Spec.UnhealthyPodEvictionPolicy != nil && *by[0].Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow && !cluster.PodReady(p):
 		return ""
 	}
 	return fmt.Sprintf("PodDisruptionBudget %s/%s allows no eviction now", p.Namespace, by[0].Name)
-}
-
-func podReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // podBlock says which pod keeps its node from voluntary disruption, if one does.

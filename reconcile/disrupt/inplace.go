@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -117,6 +116,17 @@ func following(claim *karpenter.NodeClaim, pool *karpenter.NodePool, class *aws.
 	return change, last
 }
 
+// Follows reports whether a claim's node is changed where it is, by its pool's choice,
+// to be as pool and class declare.
+func Follows(claim *karpenter.NodeClaim, pool *karpenter.NodePool, class *aws.EC2NodeClass) bool {
+	o, err := sugar.Parse(pool.Annotations)
+	if err != nil || o.InPlace == nil {
+		return false
+	}
+	what, _ := following(claim, pool, class, *o.InPlace)
+	return what == change
+}
+
 // overlay returns m with what differs between two templates changed.
 func overlay(m, last, want map[string]string) map[string]string {
 	out := maps.Clone(m)
@@ -206,8 +216,7 @@ func (r *drift) changeNode(ctx context.Context, claim *karpenter.NodeClaim, last
 		}
 	}
 	if len(tags) > 0 {
-		id := claim.Status.ProviderID[strings.LastIndexByte(claim.Status.ProviderID, '/')+1:]
-		if err := r.cloud.Tag(ctx, id, tags); err != nil {
+		if err := r.cloud.Tag(ctx, claim.InstanceID(), tags); err != nil {
 			return err
 		}
 	}

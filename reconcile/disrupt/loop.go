@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -130,12 +131,7 @@ func (l *loop) Start(ctx context.Context) error {
 // It says when to look again.
 func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	nodes := l.state.Snapshot().Nodes
-	byClaim := map[string]cluster.Node{}
-	for _, n := range nodes {
-		if n.Claim != nil {
-			byClaim[n.Claim.Name] = n
-		}
-	}
+	byClaim := byClaimName(nodes)
 	declared, err := l.declared(ctx)
 	if err != nil {
 		return poll, err
@@ -170,12 +166,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	}
 	l.report(ctx, d, in, took)
 
-	byClaim = map[string]cluster.Node{}
-	for _, n := range in.Nodes {
-		if n.Claim != nil {
-			byClaim[n.Claim.Name] = n
-		}
-	}
+	byClaim = byClaimName(in.Nodes)
 	errs = append(errs, kube.Each(len(d.Start), func(i int) error {
 		mine := map[string]cluster.Node{}
 		for _, name := range d.Start[i].Claims {
@@ -203,11 +194,13 @@ func (l *loop) declared(ctx context.Context) (map[string]Pool, error) {
 	for i := range list.Items {
 		p := NewPool(&list.Items[i])
 		if p.Options.DriftApproval != "" {
-			var class aws.EC2NodeClass
-			if err := l.kube.Get(ctx, client.ObjectKey{Name: p.Spec.Template.Spec.NodeClassRef.Name}, &class); client.IgnoreNotFound(err) != nil {
+			class := &aws.EC2NodeClass{}
+			if err := l.kube.Get(ctx, client.ObjectKey{Name: p.Spec.Template.Spec.NodeClassRef.Name}, class); apierrors.IsNotFound(err) {
+				class = nil // as where the pool's condition names the target
+			} else if err != nil {
 				return nil, fmt.Errorf("get EC2NodeClass %s: %w", p.Spec.Template.Spec.NodeClassRef.Name, err)
 			}
-			p.Target = cluster.Target(p.NodePool, &class)
+			p.Target = cluster.Target(p.NodePool, class)
 		}
 		out[p.Name] = p
 	}
@@ -255,12 +248,13 @@ func (l *loop) input(ctx context.Context, declared map[string]Pool, away map[str
 	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)
 	// What is found after pods came or went for good is new, not found again. While
 	// nodes drain there are fewer for moments.
-	if size := shot.Unbound + movable(in.Nodes); in.Quiet && (size != l.size || now.Sub(l.last) >= refresh) {
+	movable, population := residents(in.Nodes)
+	if size := shot.Unbound + movable; in.Quiet && (size != l.size || now.Sub(l.last) >= refresh) {
 		l.size, l.found = size, 0
 	}
 	in.Found = l.found
-	if p := population(in.Nodes); p != l.population {
-		l.population, l.moved = p, now
+	if population != l.population {
+		l.population, l.moved = population, now
 	}
 	in.Settled = shot.Unbound == 0 && now.Sub(l.moved) >= settle && !slices.ContainsFunc(in.Nodes, leaving)
 	byName := map[string]cluster.Pool{}

@@ -16,6 +16,17 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
+// byClaimName indexes the machines that have a claim.
+func byClaimName(nodes []cluster.Node) map[string]cluster.Node {
+	out := map[string]cluster.Node{}
+	for _, n := range nodes {
+		if n.Claim != nil {
+			out[n.Claim.Name] = n
+		}
+	}
+	return out
+}
+
 // vacant reports whether nothing would have to move if the node went.
 func vacant(n cluster.Node) bool {
 	return !slices.ContainsFunc(n.Pods, cluster.Reschedulable)
@@ -35,10 +46,6 @@ func quietSince(n cluster.Node) time.Time {
 	return since
 }
 
-// annotationDeletionCost is Kubernetes' own: which of its pods a ReplicaSet gives up
-// first.
-const annotationDeletionCost = "controller.kubernetes.io/pod-deletion-cost"
-
 // evictionCost is what it costs to move the pods, in thousandths of an ordinary pod:
 // one each, more or less by what the pod says of itself and by its priority, as in
 // Karpenter.
@@ -51,7 +58,7 @@ func evictionCost(pods []*corev1.Pod) int64 {
 		cost := 1.0
 		text, ok := p.Annotations[karpenter.AnnotationDisruptionCost]
 		if !ok {
-			text = p.Annotations[annotationDeletionCost]
+			text = p.Annotations[cluster.AnnotationDeletionCost]
 		}
 		if v, err := strconv.ParseInt(text, 10, 32); err == nil {
 			cost += float64(v) / (1 << 27)
@@ -85,32 +92,20 @@ func pulse(nodes []cluster.Node) uint64 {
 	return h.Sum64()
 }
 
-// population stands for the pods that have a node, wherever they are.
-func population(nodes []cluster.Node) uint64 {
-	var sum uint64
+// residents counts the pods that would have to move if all nodes went. The population
+// stands for which they are, wherever they are.
+func residents(nodes []cluster.Node) (movable int, population uint64) {
 	for _, n := range nodes {
 		for _, p := range n.Pods {
 			if cluster.Reschedulable(p) {
 				h := fnv.New64a()
 				h.Write([]byte(p.UID))
-				sum += h.Sum64()
+				population += h.Sum64()
+				movable++
 			}
 		}
 	}
-	return sum
-}
-
-// movable counts the pods that would have to move if all nodes went.
-func movable(nodes []cluster.Node) int {
-	sum := 0
-	for _, n := range nodes {
-		for _, p := range n.Pods {
-			if cluster.Reschedulable(p) {
-				sum++
-			}
-		}
-	}
-	return sum
+	return movable, population
 }
 
 // refresh is how long a search that found nothing stands although nothing has changed

@@ -97,7 +97,7 @@ func (p *proof) verdict(byClaim map[string]cluster.Node, now time.Time) (settled
 			}
 			if cluster.Reschedulable(pod) {
 				pods++
-				ready = ready && podReady(pod)
+				ready = ready && cluster.PodReady(pod)
 			}
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
-	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
 // Rehearsal carries out what the controller would decide, on a copy of a cluster and in
@@ -48,8 +47,6 @@ type Rehearsal struct {
 	// Horizon is how far ahead to look, Steps how many decisions to take at most.
 	Horizon time.Duration
 	Steps   int
-	// Options are the planner's.
-	Options pack.Options
 }
 
 // Stopwatch is a clock that goes when it is told to.
@@ -185,12 +182,7 @@ func (r *Rehearsal) class(p *karpenter.NodePool) *aws.EC2NodeClass {
 func (x *rehearsal) pass() (next time.Time, acted bool) {
 	now := x.Clock.At
 	nodes := x.State.Snapshot().Nodes
-	byClaim := map[string]cluster.Node{}
-	for _, n := range nodes {
-		if n.Claim != nil {
-			byClaim[n.Claim.Name] = n
-		}
-	}
+	byClaim := byClaimName(nodes)
 	going := false
 	wake := x.prove(byClaim)
 	for _, c := range underWay(nodes) {
@@ -419,9 +411,7 @@ func (x *rehearsal) settle() {
 	if x.failure = x.model.Sync(x.State, x.open); x.failure != nil || x.model.Pending() == 0 {
 		return
 	}
-	o := x.Options
-	o.Work = -1
-	plan := x.model.Plan(o)
+	plan := x.model.Plan(pack.Options{Work: -1})
 	for _, a := range plan.Assignments {
 		// A claim that isn't a Node yet will get them.
 		if p := x.model.Pod(a.Pod); p != nil && p.Spec.NodeName == "" {
@@ -506,15 +496,4 @@ func (x *rehearsal) join(name string) {
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: now}},
 		},
 	})
-}
-
-// Follows reports whether a claim's node is changed where it is, by its pool's choice,
-// to be as pool and class declare.
-func Follows(claim *karpenter.NodeClaim, pool *karpenter.NodePool, class *aws.EC2NodeClass) bool {
-	o, err := sugar.Parse(pool.Annotations)
-	if err != nil || o.InPlace == nil {
-		return false
-	}
-	what, _ := following(claim, pool, class, *o.InPlace)
-	return what == change
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,11 +69,10 @@ type receiver struct {
 // Setup adds the receivers to mgr.
 func Setup(mgr ctrl.Manager, q Queue, clk clock.Clock, o Options) error {
 	index := func(o client.Object) []string {
-		id := o.(*karpenter.NodeClaim).Status.ProviderID
-		if id == "" {
-			return nil
+		if id := o.(*karpenter.NodeClaim).InstanceID(); id != "" {
+			return []string{id}
 		}
-		return []string{id[strings.LastIndexByte(id, '/')+1:]}
+		return nil
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &karpenter.NodeClaim{}, indexInstance, index); err != nil {
 		return fmt.Errorf("index NodeClaims by %s: %w", indexInstance, err)
@@ -245,17 +243,17 @@ type effect struct {
 func effectOf(kind cloud.InterruptionKind, o Options) effect {
 	switch kind {
 	case cloud.SpotInterrupted:
-		return effect{"SpotInterrupted", "the spot instance will be taken back in two minutes", true, true, false}
+		return effect{event: "SpotInterrupted", note: "the spot instance will be taken back in two minutes", remove: true, lost: true}
 	case cloud.RebalanceRecommended:
-		return effect{"SpotRebalanceRecommendation", "the spot instance may be taken back soon", o.Rebalance, false, false}
+		return effect{event: "SpotRebalanceRecommendation", note: "the spot instance may be taken back soon", remove: o.Rebalance}
 	case cloud.ScheduledChange:
-		return effect{"InstanceUnhealthy", "AWS has scheduled a change that the instance won't survive", true, false, false}
+		return effect{event: "InstanceUnhealthy", note: "AWS has scheduled a change that the instance won't survive", remove: true}
 	case cloud.StatusCheckFailed:
-		return effect{"InstanceUnhealthy", "EC2's status checks of the instance have failed for minutes", true, false, true}
+		return effect{event: "InstanceUnhealthy", note: "EC2's status checks of the instance have failed for minutes", remove: true, force: true}
 	case cloud.InstanceStopped:
-		return effect{"InstanceStopping", "the instance is being stopped", true, false, true}
+		return effect{event: "InstanceStopping", note: "the instance is being stopped", remove: true, force: true}
 	case cloud.ReservationInterrupted:
-		return effect{"CapacityReservationInterrupted", "the reservation's owner takes its capacity back", true, true, false}
+		return effect{event: "CapacityReservationInterrupted", note: "the reservation's owner takes its capacity back", remove: true, lost: true}
 	}
-	return effect{"InstanceTerminating", "the instance is being terminated", true, false, true}
+	return effect{event: "InstanceTerminating", note: "the instance is being terminated", remove: true, force: true}
 }

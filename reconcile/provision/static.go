@@ -261,6 +261,13 @@ func nextStatic(pool *karpenter.NodePool, nodes []cluster.Node, now time.Time) s
 	return step
 }
 
+// StaticStep says what a static pool, with these machines, needs now to have its number
+// of them: how many more, or which have to go. It is what the controller acts on.
+func StaticStep(pool *karpenter.NodePool, nodes []cluster.Node, now time.Time) (create int, remove []cluster.Node) {
+	step := nextStatic(pool, nodes, now)
+	return step.Create, step.Remove
+}
+
 // lossOf ranks a node by what its removal costs: protected pods, being launched,
 // pods to move.
 func lossOf(n cluster.Node, now time.Time) [3]int {

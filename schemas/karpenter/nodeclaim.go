@@ -2,6 +2,7 @@ package karpenter
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -170,6 +171,12 @@ func (c *NodeClaim) TerminationDeadline() (at time.Time, ok bool, err error) {
 		return time.Time{}, false, nil
 	}
 	return at, true, nil
+}
+
+// InstanceID is the ID of the claim's instance, the last part of its provider ID; ""
+// before its launch.
+func (c *NodeClaim) InstanceID() string {
+	return c.Status.ProviderID[strings.LastIndexByte(c.Status.ProviderID, '/')+1:]
 }
 
 // GetConditions returns the conditions as they stand in the object.
