@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -131,12 +130,16 @@ func (w *Watcher) Collect(out chan<- prometheus.Metric) {
 	default:
 		return
 	}
+	var pools karpenter.NodePoolList
+	if err := w.kube.List(context.Background(), &pools); err != nil {
+		return // the cache is stopping
+	}
 	s := w.state.Snapshot()
 	put(clusterNodes, float64(len(s.Nodes)))
 	w.nodes(s, now, put)
-	w.pools(s, now, put)
+	w.pools(s, pools.Items, now, put)
 	w.pods(s, put)
-	w.conditions(s, put)
+	w.conditions(s, pools.Items, put)
 }
 
 func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64, ...string)) {
@@ -189,11 +192,7 @@ func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64
 	}
 }
 
-func (w *Watcher) pools(s cluster.Snapshot, now time.Time, put func(int, float64, ...string)) {
-	var list karpenter.NodePoolList
-	if err := w.kube.List(context.Background(), &list); err != nil {
-		return // the cache is stopping
-	}
+func (w *Watcher) pools(s cluster.Snapshot, pools []karpenter.NodePool, now time.Time, put func(int, float64, ...string)) {
 	phases := map[[2]string]int{}
 	for _, n := range s.Nodes {
 		if n.Claim != nil {
@@ -203,8 +202,8 @@ func (w *Watcher) pools(s cluster.Snapshot, now time.Time, put func(int, float64
 	for k, n := range phases {
 		put(claimsByPhase, float64(n), k[0], k[1])
 	}
-	for i := range list.Items {
-		p := &list.Items[i]
+	for i := range pools {
+		p := &pools[i]
 		for name, q := range p.Spec.Limits {
 			put(poolLimit, q.AsApproximateFloat64(), p.Name, string(name))
 		}
@@ -234,7 +233,7 @@ func (w *Watcher) pods(s cluster.Snapshot, put func(int, float64, ...string)) {
 	}
 }
 
-func (w *Watcher) conditions(s cluster.Snapshot, put func(int, float64, ...string)) {
+func (w *Watcher) conditions(s cluster.Snapshot, pools []karpenter.NodePool, put func(int, float64, ...string)) {
 	counts := map[[3]string]int{}
 	count := func(conditions []metav1.Condition) {
 		for _, c := range conditions {
@@ -253,15 +252,14 @@ func (w *Watcher) conditions(s cluster.Snapshot, put func(int, float64, ...strin
 		}
 	}
 	flush(claimConditions)
-	var pools karpenter.NodePoolList
-	var classes aws.EC2NodeClassList
-	if err := errors.Join(w.kube.List(context.Background(), &pools), w.kube.List(context.Background(), &classes)); err != nil {
-		return // the cache is stopping
-	}
-	for i := range pools.Items {
-		count(pools.Items[i].Status.Conditions)
+	for i := range pools {
+		count(pools[i].Status.Conditions)
 	}
 	flush(poolConditions)
+	var classes aws.EC2NodeClassList
+	if err := w.kube.List(context.Background(), &classes); err != nil {
+		return // the cache is stopping
+	}
 	for i := range classes.Items {
 		count(classes.Items[i].Status.Conditions)
 	}
