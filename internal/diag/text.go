@@ -188,8 +188,9 @@ func caretWidth(rest string) int {
 // in the same column whatever the terminal does with tabs.
 func expandTabs(s string) string { return strings.ReplaceAll(s, "\t", "    ") }
 
-// clean replaces control characters, and those that turn the direction of writing: the text comes from files that anybody
-// may have written, and a terminal obeys escape sequences.
+// clean replaces control characters and invisible format characters, such as those that
+// turn the direction of writing: the text comes from files that anybody may have written,
+// and a terminal obeys escape sequences.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == utf8.RuneError {

@@ -4,6 +4,7 @@
 //
 // A message's effect is that the instance's NodeClaim is deleted. That fences the node,
 // drains it, and has its pods planned for, all at the same moment. No budget, pause or
-// annotation is asked: the instance ends anyway. A message is acknowledged after it
-// took effect, and one that comes twice finds the claim deleted.
+// annotation is asked: the instance ends anyway. Of an instance that is stopped,
+// terminated or fails its checks the drain isn't waited for. A message is acknowledged
+// after it took effect, and one that comes twice finds the claim deleted.
 package interrupt

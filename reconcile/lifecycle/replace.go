@@ -12,8 +12,9 @@ const (
 	// replaceMost is how long a drain waits at most for the nodes that its pods are
 	// planned onto: what slow images and device drivers take to come up.
 	replaceMost = 3 * time.Minute
-	// replaceSpot is the same for a spot instance and one of a reservation, which its owner
-	// may take back: it may have been given two minutes. It is longer than most nodes take, and pods keep more than half of the notice.
+	// replaceSpot is the same for a spot instance and one of a reservation, whose owner may
+	// take it back: it may have been given two minutes. Most nodes take less, and pods keep
+	// more than half of the notice.
 	replaceSpot = 45 * time.Second
 	// planSoon is how long it may take until it is planned where the pods go.
 	planSoon = 5 * time.Second

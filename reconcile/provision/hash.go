@@ -52,8 +52,10 @@ func (r *pools) stamp(ctx context.Context, pool *karpenter.NodePool) error {
 	return nil
 }
 
-// restamped returns the claim with the hash, or nil if it needs none. A claim that
-// has drifted already keeps a hash that isn't the pool's, so that it stays drifted.
+// restamped returns the claim with the hash, or nil if it needs none. One that its
+// pool's template has put out of date already keeps a hash that isn't the pool's, so
+// that it stays drifted; any other reason says that the hash matched, as it is compared
+// first.
 func restamped(claim *karpenter.NodeClaim, hash string) *karpenter.NodeClaim {
 	version, stamped := claim.Annotations[karpenter.AnnotationNodePoolHashVersion]
 	if !stamped || version == karpenter.NodePoolHashVersion {

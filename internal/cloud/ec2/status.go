@@ -34,9 +34,10 @@ func scheduled() []string {
 	return []string{"instance-reboot", "system-reboot", "system-maintenance", "instance-retirement", "instance-stop"}
 }
 
-// Troubled is as in cloud.Provider. To a capacity block's instances its end is a
-// planned event, told while there is still time to drain them. A small fleet is asked about by ID, a large one by
-// what is wrong, which costs three calls and also finds other clusters' instances.
+// Troubled is as in cloud.Provider. A small fleet is asked about by ID, a large one by
+// what is wrong, which costs three calls and also finds other clusters' instances. To a
+// capacity block's instances its end is a planned event, told while there is still time
+// to drain them.
 func (p *Provider) Troubled(ctx context.Context) ([]cloud.Interruption, error) {
 	list, known := p.lists.peek(struct{}{}, factsTTL)
 	if !known {
@@ -125,7 +126,8 @@ func (p *Provider) askStatus(ctx context.Context, questions []*ec2.DescribeInsta
 	return slices.Concat(found...), nil
 }
 
-// troubles says what is wrong with which of our instances, one item for each. A failed check comes before a plan: it is happening now.
+// troubles says what is wrong with which of our instances, one item for each. A failed
+// check comes before a plan: it is happening now.
 func troubles(found []ec2types.InstanceStatus, ours map[string]bool, now time.Time) []cloud.Interruption {
 	byID := map[string]cloud.Interruption{}
 	for _, s := range found {
