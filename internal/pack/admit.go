@@ -232,10 +232,18 @@ func (v *solver) stayReal() {
 			continue
 		}
 		for b := range v.menu.breeds {
+			// Nodes that the constraint passes over make no domain count.
+			if f := g.t.include; f >= 0 && !v.menu.passes[f].has(b) {
+				continue
+			}
 			if value := v.menu.breeds[b].value[g.key]; value >= 0 && !slices.Contains(g.domains, value) {
 				v.only.clear(b)
 			}
 		}
+	}
+	// What is open already is where it is.
+	for i := range v.bins {
+		v.only.set(int(v.menu.entries[v.bins[i].entry].breed))
 	}
 	for i := range v.bins {
 		v.bins[i].breeds.and(v.only)
