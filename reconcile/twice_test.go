@@ -2,6 +2,7 @@ package reconcile_test
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -25,6 +26,7 @@ type acts struct {
 	mu        sync.Mutex
 	writes    map[string]int
 	conflicts map[string]int
+	bodies    map[string]string // of the last request of each
 	last      time.Time
 }
 
@@ -45,7 +47,11 @@ func (a *acts) watch(next http.RoundTripper) http.RoundTripper {
 			if a.writes == nil {
 				a.writes, a.conflicts = map[string]int{}, map[string]int{}
 			}
+			if a.bodies == nil {
+				a.bodies = map[string]string{}
+			}
 			a.writes[what]++
+			a.bodies[what] = said(r)
 			a.last = time.Now()
 			if err == nil && resp.StatusCode == http.StatusConflict {
 				a.conflicts[what]++
@@ -53,6 +59,29 @@ func (a *acts) watch(next http.RoundTripper) http.RoundTripper {
 		}
 		return resp, err
 	})
+}
+
+// body is what the last request of a name was about.
+func (a *acts) body(what string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.bodies[what]
+}
+
+// said is what a request was about.
+func said(r *http.Request) string {
+	if r.GetBody == nil {
+		return r.URL.Path
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return err.Error()
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return err.Error()
+	}
+	return r.URL.Path + " " + string(text)
 }
 
 // reset begins anew and returns what was counted.
@@ -129,8 +158,9 @@ const atRest = 3 * time.Second
 // server nor in AWS, but for what is excused.
 func (l *loop) twice(excused ...string) {
 	l.t.Helper()
+	began := time.Now() // a pod bound just now is yet to be noted
 	if seen := until(l.t, time.Minute, func() (bool, string) {
-		quiet := l.acts.quiet()
+		quiet := min(l.acts.quiet(), time.Since(began))
 		return quiet >= atRest, fmt.Sprintf("the last write was %s ago", quiet)
 	}); seen != "" {
 		l.t.Fatalf("the first run doesn't come to rest: %s", seen)
@@ -162,7 +192,7 @@ func (l *loop) twice(excused ...string) {
 	writes, _ := l.acts.reset()
 	for _, what := range slices.Sorted(maps.Keys(writes)) {
 		if !slices.Contains(excused, what) {
-			l.t.Errorf("the second run acted: %s, %d times", what, writes[what])
+			l.t.Errorf("the second run acted: %s, %d times, the last: %s", what, writes[what], l.acts.body(what))
 		}
 	}
 	for what, n := range l.changes() {
