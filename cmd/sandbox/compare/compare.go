@@ -172,7 +172,7 @@ func (b *bench) up(ctx context.Context) error {
 		return fmt.Errorf("make a folder: %w", err)
 	}
 	b.stack, err = stack.Up(ctx, stack.Config{
-		DataDir: dir, BootDelay: b.cfg.BootDelay, ShutdownDelay: time.Second, Seed: 1,
+		DataDir: dir, BootDelay: b.cfg.BootDelay, ShutdownDelay: time.Second, Seed: 1, SystemNode: true,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {

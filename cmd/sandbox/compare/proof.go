@@ -19,6 +19,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/coppice-dev/coppice/cmd/sandbox/stack"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/internal/testkit/await"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -210,7 +211,7 @@ func proveConsolidation(ctx context.Context, r *run) error {
 	}
 	err = await.Objects(limited, r.client, &corev1.NodeList{}, func(nodes []*corev1.Node) (bool, string) {
 		return len(nodes) < before, fmt.Sprintf("%d nodes, %d before", len(nodes), before)
-	})
+	}, stack.NotSystem())
 	if err != nil {
 		return fmt.Errorf("wait for consolidation: %w", err)
 	}
@@ -305,7 +306,7 @@ func proveScaleDown(ctx context.Context, r *run) error {
 	}
 	err = await.Objects(limited, r.client, &corev1.NodeList{}, func(nodes []*corev1.Node) (bool, string) {
 		return len(nodes) == 0, fmt.Sprintf("%d nodes left", len(nodes))
-	})
+	}, stack.NotSystem())
 	if err != nil {
 		return err
 	}

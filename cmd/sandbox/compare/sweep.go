@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/coppice-dev/coppice/cmd/sandbox/stack"
 	"github.com/coppice-dev/coppice/internal/testkit/await"
 	"github.com/coppice-dev/coppice/schemas"
 	"github.com/coppice-dev/coppice/schemas/aws"
@@ -87,6 +88,8 @@ func (b *bench) remove(ctx context.Context, list client.ObjectList) (int, error)
 	switch list.(type) {
 	case *corev1.PodList, *appsv1.ReplicaSetList:
 		opts = append(opts, client.InNamespace(namespace))
+	case *corev1.NodeList:
+		opts = append(opts, stack.NotSystem())
 	}
 	if err := b.client.List(ctx, list, opts...); err != nil {
 		return 0, fmt.Errorf("sweep up: %w", err)

@@ -215,7 +215,7 @@ func sandboxUp(ctx context.Context, s *scene) error {
 	// The stack outlives the step.
 	st, err := stack.Up(context.WithoutCancel(ctx), stack.Config{
 		DataDir: dir, BootDelay: bootDelay, BootJitter: bootJitter, ShutdownDelay: shutdownDelay,
-		ReadyDelay: readyDelay, PodDelay: podDelay, Seed: 1,
+		ReadyDelay: readyDelay, PodDelay: podDelay, Seed: 1, SystemNode: true,
 		Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coppice-dev/coppice/cmd/sandbox/stack"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -48,7 +49,7 @@ func (s *scene) explain(ctx context.Context) string {
 		fmt.Fprintf(&b, "… and %d more pods are not\n", more)
 	}
 	var nodes corev1.NodeList
-	if err := s.client.List(ctx, &nodes); err != nil {
+	if err := s.client.List(ctx, &nodes, stack.NotSystem()); err != nil {
 		return err.Error()
 	}
 	for _, n := range nodes.Items {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/coppice-dev/coppice/cmd/sandbox/stack"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/internal/testkit/await"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -124,7 +125,7 @@ func (s *scene) live() map[string]ec2sim.Instance {
 // nodeTable prints every node with what it costs.
 func (s *scene) nodeTable(ctx context.Context) (nodes int, dollars float64, err error) {
 	var list corev1.NodeList
-	if err := s.client.List(ctx, &list); err != nil {
+	if err := s.client.List(ctx, &list, stack.NotSystem()); err != nil {
 		return 0, 0, fmt.Errorf("list nodes: %w", err)
 	}
 	var pods corev1.PodList
@@ -184,7 +185,7 @@ func scaleToZero(ctx context.Context, s *scene) error {
 			}
 		}
 		return len(nodes) == 0, fmt.Sprintf("%d nodes left, %d of them tainted", len(nodes), tainted)
-	})
+	}, stack.NotSystem())
 	if err != nil {
 		return err
 	}

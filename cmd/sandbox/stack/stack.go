@@ -52,6 +52,9 @@ type Config struct {
 	NodeGrace time.Duration
 	// Seed makes the simulator's choices repeatable.
 	Seed uint64
+	// SystemNode gives the cluster a node from the start, as a real one has for its
+	// autoscaler to run on.
+	SystemNode bool
 	// Unthrottled lets any number of API calls through.
 	Unthrottled bool
 	// Speed is how much faster than real time passes in AWS; 1 if zero. Kubernetes
@@ -177,6 +180,9 @@ func (s *Stack) up(ctx context.Context, cfg Config) error {
 		LeaseDuration: cfg.NodeGrace * 4 / 5,
 		Log:           cfg.Log,
 	})
+	if cfg.SystemNode {
+		s.Kubelets.Boot(systemNode(cfg.Region, cfg.ClusterName, control.URL, control.CA))
+	}
 	s.unwatch = s.EC2.Watch(func(i ec2sim.Instance) { s.follow(cfg.Region, i) })
 	s.wg.Go(func() {
 		if err := s.Kubelets.Run(ctx); err != nil {
