@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -291,6 +292,30 @@ func TestLoop(t *testing.T) {
 	l.told("huge", "FailedScheduling", "no instance type has enough cpu")
 	l.explains("huge", "TooLarge")
 	testkit.Delete(t, l.kube, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "huge"}})
+
+	t.Log("a pool that no instance type suits says so, and why")
+	l.create(`
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: nowhere}
+spec:
+  template:
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+      - {key: karpenter.k8s.aws/instance-family, operator: In, values: [m55]}
+      - {key: kubernetes.io/arch, operator: In, values: [amd64]}
+`)
+	l.told("nowhere", "NoCompatibleInstanceTypes", "without what is required of karpenter.k8s.aws/instance-family there would be ")
+	l.condition("nowhere", karpenter.ConditionNoCompatibleInstanceTypes, "RequirementsExcludeAll")
+	if err := l.kube.Patch(t.Context(), &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}},
+		client.RawPatch(types.JSONPatchType, []byte(`[{"op": "remove", "path": "/spec/template/spec/requirements/0"}]`))); err != nil {
+		t.Fatal(err)
+	}
+	testkit.AwaitObject(t, l.kube, "a pool with types to say nothing any more", time.Minute, &karpenter.NodePoolList{}, types.NamespacedName{Name: "nowhere"}, func(p *karpenter.NodePool) (bool, string) {
+		return p != nil && apimeta.FindStatusCondition(p.Status.Conditions, karpenter.ConditionNoCompatibleInstanceTypes) == nil, "it has the condition"
+	})
+	testkit.Delete(t, l.kube, &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "nowhere"}})
 
 	t.Log("limits hold, and are named")
 	l.deploy("guarded", 1, "1", strict, func(p *corev1.PodTemplateSpec) {

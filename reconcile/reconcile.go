@@ -21,10 +21,13 @@ import (
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
+	"github.com/coppice-dev/coppice/internal/snapshot"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/interrupt"
@@ -207,8 +210,26 @@ func newManager(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create manager: %w", err)
 	}
-	return mgr, nil
+	var clk clock.PassiveClock = clock.RealClock{}
+	if o.Clock != nil {
+		clk = o.Clock
+	}
+	r := kube.NewRecorder(mgr.GetClient(), clk, snapshot.Reporter)
+	if err := mgr.Add(r); err != nil {
+		return nil, fmt.Errorf("write events: %w", err)
+	}
+	return telling{mgr, r}, nil
 }
+
+// telling is a manager with one recorder of events for all its controllers, which keeps
+// every text.
+type telling struct {
+	ctrl.Manager
+	recorder recorder.EventRecorder
+}
+
+// GetEventRecorder implements ctrl.Manager.
+func (t telling) GetEventRecorder(string) recorder.EventRecorder { return t.recorder }
 
 // serveRecord serves what was decided. Who asks has to give a bearer token that the
 // API server knows and be allowed to get the path.

@@ -21,13 +21,25 @@ import (
 )
 
 // acts counts the requests of controllers that change something in the API server, as in
-// "PATCH nodeclaims/status", and those of them that met somebody else's change.
+// "PATCH nodeclaims/status", and those of them that were refused.
 type acts struct {
-	mu        sync.Mutex
-	writes    map[string]int
-	conflicts map[string]int
-	bodies    map[string]string // of the last request of each
-	last      time.Time
+	mu      sync.Mutex
+	writes  map[string]int
+	refused map[string]int
+	bodies  map[string]string // of the last request of each
+	took    time.Duration
+	last    time.Time
+}
+
+// mean is how long an answer took.
+func (a *acts) mean() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 1
+	for _, w := range a.writes {
+		n += w
+	}
+	return a.took / time.Duration(n)
 }
 
 // quiet is how long nothing was written.
@@ -40,12 +52,13 @@ func (a *acts) quiet() time.Duration {
 // watch counts what goes by way of next.
 func (a *acts) watch(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		began := time.Now()
 		resp, err := next.RoundTrip(r)
 		if what, ok := act(r); ok {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if a.writes == nil {
-				a.writes, a.conflicts = map[string]int{}, map[string]int{}
+				a.writes, a.refused, a.took = map[string]int{}, map[string]int{}, 0
 			}
 			if a.bodies == nil {
 				a.bodies = map[string]string{}
@@ -53,8 +66,9 @@ func (a *acts) watch(next http.RoundTripper) http.RoundTripper {
 			a.writes[what]++
 			a.bodies[what] = said(r)
 			a.last = time.Now()
-			if err == nil && resp.StatusCode == http.StatusConflict {
-				a.conflicts[what]++
+			a.took += a.last.Sub(began)
+			if err == nil && resp.StatusCode >= http.StatusBadRequest {
+				a.refused[what]++
 			}
 		}
 		return resp, err
@@ -85,12 +99,12 @@ func said(r *http.Request) string {
 }
 
 // reset begins anew and returns what was counted.
-func (a *acts) reset() (writes, conflicts map[string]int) {
+func (a *acts) reset() (writes, refused map[string]int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	writes, conflicts = a.writes, a.conflicts
-	a.writes, a.conflicts = nil, nil
-	return writes, conflicts
+	writes, refused = a.writes, a.refused
+	a.writes, a.refused = nil, nil
+	return writes, refused
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -17,6 +17,15 @@ import (
 // left out. A requirement for a label that no type carries is a pool's own and
 // doesn't narrow them. The input isn't changed.
 func Acceptable(types []InstanceType, requirements []karpenter.NodeSelectorRequirementWithMinValues) []InstanceType {
+	return matching(types, requirements, func(o Offering) bool { return o.Available })
+}
+
+// Compatible is Acceptable with the offerings that can't be had just now.
+func Compatible(types []InstanceType, requirements []karpenter.NodeSelectorRequirementWithMinValues) []InstanceType {
+	return matching(types, requirements, func(Offering) bool { return true })
+}
+
+func matching(types []InstanceType, requirements []karpenter.NodeSelectorRequirementWithMinValues, wanted func(Offering) bool) []InstanceType {
 	sets := Sets(requirements)
 	carried := map[string]bool{}
 	for _, t := range types {
@@ -31,7 +40,7 @@ func Acceptable(types []InstanceType, requirements []karpenter.NodeSelectorRequi
 		}
 		var offerings []Offering
 		for _, o := range t.Offerings {
-			if o.Available && allows(sets, corev1.LabelTopologyZone, o.Zone) &&
+			if wanted(o) && allows(sets, corev1.LabelTopologyZone, o.Zone) &&
 				allows(sets, aws.LabelTopologyZoneID, o.ZoneID) &&
 				allows(sets, karpenter.LabelCapacityType, o.CapacityType) {
 				offerings = append(offerings, o)

@@ -55,6 +55,9 @@ func TestAcceptable(t *testing.T) {
 			}
 		})
 	}
+	if got := Compatible(types, tests["market"].need); len(got) != 2 || got[0].Name != "mid" {
+		t.Errorf("Compatible() = %v, want spot that can't be had now too", got)
+	}
 	if len(types[1].Offerings) != 2 {
 		t.Error("the input was changed")
 	}

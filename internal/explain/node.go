@@ -211,6 +211,14 @@ func (a asker) nodePool(s record.Subject) (*Answer, error) {
 		}
 		out.Holds = append(out.Holds, hold)
 	}
+	if i := slices.IndexFunc(p.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == karpenter.ConditionNoCompatibleInstanceTypes && c.Status == metav1.ConditionTrue
+	}); i >= 0 {
+		out.Holds = append(out.Holds, record.Reason{
+			Scope: "NodePool " + p.Name, Code: karpenter.ConditionNoCompatibleInstanceTypes, Message: p.Status.Conditions[i].Message,
+			Remedy: "wider requirements of the NodePool",
+		})
+	}
 	for _, r := range slices.SortedFunc(maps.Keys(p.Spec.Limits), cmp.Compare[corev1.ResourceName]) {
 		limit, used := p.Spec.Limits[r], p.Status.Resources[r]
 		out.Facts = append(out.Facts, Fact{"Limit for " + string(r), fmt.Sprintf("%s, of which %s are used", limit.String(), used.String())})

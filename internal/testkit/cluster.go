@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -105,11 +104,16 @@ func AwaitGone(t testing.TB, c client.WithWatch, limit time.Duration, list clien
 	})
 }
 
-// Delete deletes an object, which may be gone already.
+// deleteLimit bounds a deletion.
+const deleteLimit = time.Minute
+
+// Delete deletes an object, which may be gone already. It may be called in a cleanup too,
+// when the test's own context is over.
 func Delete(t testing.TB, c client.Client, obj client.Object, opts ...client.DeleteOption) {
 	t.Helper()
-	err := c.Delete(t.Context(), obj, opts...)
-	if err != nil && !apierrors.IsNotFound(err) && !errors.Is(err, context.Canceled) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), deleteLimit)
+	defer cancel()
+	if err := c.Delete(ctx, obj, opts...); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("delete %s: %v", obj.GetName(), err)
 	}
 }

@@ -50,9 +50,10 @@ const (
 // under way rather than CPU.
 const workers = 100
 
-// conflictPause is how soon to try again after somebody else's write was in the way:
-// about what the watch needs to deliver it.
-const conflictPause = 50 * time.Millisecond
+// conflictPause is how soon to try again after somebody else's write was in the way. The
+// watch delivers it, and that asks for the claim again; this is for a watch that is slow.
+// To try sooner would meet the same conflict, as often as the watch is behind.
+const conflictPause = time.Second
 
 // Options are what a claim's life depends on beside the cloud.
 type Options struct {
@@ -277,7 +278,8 @@ func (r *Reconciler) raise(ctx context.Context, claim *karpenter.NodeClaim, node
 	if !isTrue(claim, karpenter.ConditionLaunched) {
 		return 0, nil // given up: the deletion comes as an event of its own
 	}
-	if err := r.register(ctx, claim, node); err != nil {
+	node, err := r.register(ctx, claim, node)
+	if err != nil {
 		return 0, err
 	}
 	if err := r.initialize(ctx, claim, node); err != nil {
@@ -285,7 +287,13 @@ func (r *Reconciler) raise(ctx context.Context, claim *karpenter.NodeClaim, node
 	}
 	r.compare(claim, node)
 	setReady(claim)
-	return r.nextLook(claim, now), nil
+	next := r.nextLook(claim, now)
+	if node != nil && !isTrue(claim, karpenter.ConditionInitialized) {
+		if left := taintGrace - now.Sub(readySince(node)); left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next, nil
 }
 
 // nextLook says when the claim's next deadline is, 0 for none.

@@ -45,9 +45,10 @@ func TestRegistration(t *testing.T) {
 		c.Annotations = map[string]string{"note": "kept"}
 		c.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
 	})
-	before := node()
+	young := func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }
+	before := node(young)
 	got := registration(c, before)
-	if diff := cmp.Diff(node(), before); diff != "" {
+	if diff := cmp.Diff(node(young), before); diff != "" {
 		t.Errorf("registration changed its argument:\n%s", diff)
 	}
 	wantTaints := []corev1.Taint{{Key: "others", Effect: corev1.TaintEffectNoSchedule}, {Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
@@ -63,6 +64,9 @@ func TestRegistration(t *testing.T) {
 	}
 	if again := registration(c, got); !cmp.Equal(again, got) {
 		t.Errorf("a second registration changes:\n%s", cmp.Diff(got, again))
+	}
+	if late := registration(c, node()); late.Labels[karpenter.LabelInitialized] != "true" {
+		t.Error("a Node that is ready already isn't initialized with the same stroke")
 	}
 	synced := registration(c, node(func(n *corev1.Node) { n.Labels[karpenter.LabelDoNotSyncTaints] = "true" }))
 	if cluster.HasTaint(synced, c.Spec.Taints[0]) {

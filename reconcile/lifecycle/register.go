@@ -6,9 +6,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,18 +20,15 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// register takes over the Node that the claim's instance has become.
-// It sets Registered, and status.nodeName.
-func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node) error {
-	if node == nil {
-		if !isTrue(claim, karpenter.ConditionRegistered) {
-			set(claim, karpenter.ConditionRegistered, metav1.ConditionUnknown, "NodeNotFound", "Node not registered with cluster")
-		}
-		return nil
+// register takes over the Node that the claim's instance has become, and returns it as
+// it is then. It sets Registered, and status.nodeName.
+func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node) (*corev1.Node, error) {
+	if isTrue(claim, karpenter.ConditionRegistered) {
+		return node, nil
 	}
-	first := !isTrue(claim, karpenter.ConditionRegistered)
-	if !first {
-		return nil
+	if node == nil {
+		set(claim, karpenter.ConditionRegistered, metav1.ConditionUnknown, "NodeNotFound", "Node not registered with cluster")
+		return nil, nil
 	}
 	if !cluster.HasTaint(node, karpenter.UnregisteredTaint()) && node.Labels[karpenter.LabelRegistered] != "true" {
 		r.events.Eventf(claim, node, corev1.EventTypeWarning, "UnregisteredTaintMissing", "Register",
@@ -38,21 +37,25 @@ func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, n
 	}
 	want := registration(claim, node)
 	if !equality.Semantic.DeepEqual(node, want) {
-		// The whole list of taints is replaced, so somebody else's change since the
-		// read must not be lost: the lock makes the patch fail instead.
-		patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-		if err := r.kube.Patch(ctx, want, patch); err != nil {
-			return fmt.Errorf("register Node %s: %w", node.Name, err)
+		patch, err := takeover(node, want)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.kube.Patch(ctx, want, patch); overtaken(err) {
+			return nil, apierrors.NewConflict(corev1.Resource("nodes"), node.Name, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("register Node %s: %w", node.Name, err)
 		}
 	}
 	claim.Status.NodeName = node.Name
 	setTrue(claim, karpenter.ConditionRegistered)
-	return nil
+	return want, nil
 }
 
 // registration returns the Node as it should be once taken over: the claim's
 // labels, annotations and taints, our finalizer, the claim as owner, and no
-// unregistered taint. Nothing that others put on the Node is removed.
+// unregistered taint. Nothing that others put on the Node is removed. A Node that has come
+// far enough is said to be initialized with the same stroke.
 func registration(claim *karpenter.NodeClaim, node *corev1.Node) *corev1.Node {
 	n := node.DeepCopy()
 	if n.Labels == nil {
@@ -77,6 +80,9 @@ func registration(claim *karpenter.NodeClaim, node *corev1.Node) *corev1.Node {
 		}
 	}
 	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == karpenter.TaintUnregistered })
+	if reason, _ := missing(claim, n); reason == "" {
+		n.Labels[karpenter.LabelInitialized] = "true"
+	}
 	return n
 }
 
@@ -100,19 +106,42 @@ func (r *Reconciler) initialize(ctx context.Context, claim *karpenter.NodeClaim,
 		return nil
 	}
 	if reason, message := missing(claim, node); reason != "" {
+		if reason == ephemeralTaints && r.clock.Since(readySince(node)) < taintGrace {
+			return nil // hardly worth a write for each of many nodes that come at once
+		}
 		set(claim, karpenter.ConditionInitialized, metav1.ConditionUnknown, reason, message)
 		return nil
 	}
-	want := node.DeepCopy()
-	if want.Labels == nil {
-		want.Labels = map[string]string{}
-	}
-	want.Labels[karpenter.LabelInitialized] = "true"
-	if err := r.kube.Patch(ctx, want, client.MergeFrom(node)); err != nil {
-		return fmt.Errorf("label Node %s initialized: %w", node.Name, err)
+	if node.Labels[karpenter.LabelInitialized] != "true" {
+		want := node.DeepCopy()
+		if want.Labels == nil {
+			want.Labels = map[string]string{}
+		}
+		want.Labels[karpenter.LabelInitialized] = "true"
+		if err := r.kube.Patch(ctx, want, client.MergeFrom(node)); err != nil {
+			return fmt.Errorf("label Node %s initialized: %w", node.Name, err)
+		}
 	}
 	setTrue(claim, karpenter.ConditionInitialized)
 	return nil
+}
+
+// ephemeralTaints is the reason of a Node that others have tainted for its first moments.
+const ephemeralTaints = "KnownEphemeralTaintsExist"
+
+// taintGrace is how long a Node that is ready may have such a taint before its claim says
+// so: the node controller takes its own away as soon as it has seen that the kubelet is
+// ready.
+const taintGrace = 10 * time.Second
+
+// readySince is when the Node became ready, the zero time if it isn't.
+func readySince(node *corev1.Node) time.Time {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // missing says what keeps the Node from being initialized, or "" for nothing.
@@ -127,7 +156,7 @@ func missing(claim *karpenter.NodeClaim, node *corev1.Node) (reason, message str
 	}
 	for _, t := range node.Spec.Taints {
 		if cluster.Ephemeral(t) {
-			return "KnownEphemeralTaintsExist", fmt.Sprintf("Taint %q still exists", t.ToString())
+			return ephemeralTaints, fmt.Sprintf("Taint %q still exists", t.ToString())
 		}
 	}
 	var absent []string

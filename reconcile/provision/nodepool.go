@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,10 +37,12 @@ type pools struct {
 	state  *cluster.State
 	health *health.Tracker
 	clock  clock.PassiveClock
+	cloud  Cloud
+	events events.EventRecorder
 }
 
-func setupPools(mgr ctrl.Manager, state *cluster.State, tracker *health.Tracker, clk clock.PassiveClock) error {
-	r := &pools{kube: mgr.GetClient(), state: state, health: tracker, clock: clk}
+func setupPools(mgr ctrl.Manager, state *cluster.State, c Cloud, tracker *health.Tracker, clk clock.PassiveClock) error {
+	r := &pools{kube: mgr.GetClient(), state: state, health: tracker, clock: clk, cloud: c, events: mgr.GetEventRecorder("coppice")}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodepool").
 		For(&karpenter.NodePool{}).
@@ -111,6 +114,14 @@ func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	options, _ := sugar.Parse(pool.Annotations) // what can't be read is told when nodes are to go
 	rollout(&pool, class, nodes, options)
 	again := ctrl.Result{RequeueAfter: pause(&pool, options, r.clock.Now())}
+	if class != nil && apimeta.IsStatusConditionTrue(pool.Status.Conditions, karpenter.ConditionReady) {
+		// A list that can't be had is told of by whoever needs it.
+		if types, err := r.cloud.InstanceTypes(ctx, class); err == nil {
+			if wait := r.compatible(&pool, types); wait > 0 && (again.RequeueAfter == 0 || wait < again.RequeueAfter) {
+				again.RequeueAfter = wait
+			}
+		}
+	}
 	r.registration(&pool, class)
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
 		return again, nil

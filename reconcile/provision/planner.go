@@ -182,7 +182,7 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 	}
 	for key, why := range p.model.Refused() {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", clip(why.Error()))
+		p.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Plan", "%s", why.Error())
 	}
 	p.metrics.IgnoredPods.WithLabelValues().Set(float64(len(p.model.Refused())))
 	p.metrics.QueueDepth.WithLabelValues("provisioner").Set(float64(p.model.Pending()))
@@ -351,13 +351,5 @@ func (p *Planner) explain(u pack.Unschedulable) string {
 	for _, name := range slices.Sorted(maps.Keys(p.held)) {
 		parts = append(parts, fmt.Sprintf("NodePool %q: held back, its last launch failed: %s", name, p.held[name].Why))
 	}
-	return clip(strings.Join(parts, "; "))
-}
-
-// clip keeps an event's note within the API's bound of 1 KiB.
-func clip(s string) string {
-	if len(s) > 1000 {
-		return s[:1000] + "..."
-	}
-	return s
+	return kube.ClipNote(strings.Join(parts, "; "))
 }

@@ -47,4 +47,9 @@ const (
 	// message says until when, who wants it and why. A pool that isn't paused has no such
 	// condition, and Karpenter's none at all.
 	ConditionPaused = "Paused"
+	// ConditionNoCompatibleInstanceTypes is true while no instance type that the pool's
+	// class offers meets its requirements, so that it can open no node; its message says
+	// which of them stands in the way. A pool with types has no such condition. Karpenter
+	// has an event of this name.
+	ConditionNoCompatibleInstanceTypes = "NoCompatibleInstanceTypes"
 )
