@@ -156,20 +156,27 @@ func (r Remote) pushOnce(ctx context.Context, w Write) (Pushed, error) {
 	if commit.IsZero() {
 		return Pushed{Hash: hashText(tip)}, nil
 	}
-	if err := b.send(ctx, sess, adv, &packp.Command{Name: branch, Old: tip, New: commit}); err != nil {
-		if now, listErr := r.tip(ctx, branch); listErr == nil && now == commit {
-			// The answer was lost, the commit wasn't.
-			return Pushed{Hash: commit.String(), Changed: true}, nil
-		} else if listErr == nil && now != tip {
-			return Pushed{Hash: hashText(now)}, r.failKind("push", ErrConflict, "branch "+w.Branch)
-		}
-		var refused *refusedError
-		if errors.As(err, &refused) {
-			return Pushed{Hash: hashText(tip)}, r.failKind("push", ErrRejected, refused.Error())
-		}
-		return Pushed{Hash: hashText(tip)}, r.fail(ctx, "push", err)
+	return r.land(ctx, sess, adv, b, &packp.Command{Name: branch, Old: tip, New: commit})
+}
+
+// land moves a branch on the server as a command says, and tells from where the branch
+// is afterwards what became of it.
+func (r Remote) land(ctx context.Context, sess transport.ReceivePackSession, adv *packp.AdvRefs, b builder, cmd *packp.Command) (Pushed, error) {
+	err := b.send(ctx, sess, adv, cmd)
+	if err == nil {
+		return Pushed{Hash: cmd.New.String(), Changed: true}, nil
 	}
-	return Pushed{Hash: commit.String(), Changed: true}, nil
+	if now, listErr := r.tip(ctx, cmd.Name); listErr == nil && now == cmd.New {
+		// The answer was lost, the commit wasn't.
+		return Pushed{Hash: cmd.New.String(), Changed: true}, nil
+	} else if listErr == nil && now != cmd.Old {
+		return Pushed{Hash: hashText(now)}, r.failKind("push", ErrConflict, "branch "+cmd.Name.Short())
+	}
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return Pushed{Hash: hashText(cmd.Old)}, r.failKind("push", ErrRejected, refused.Error())
+	}
+	return Pushed{Hash: hashText(cmd.Old)}, r.fail(ctx, "push", err)
 }
 
 func hashText(h plumbing.Hash) string {
