@@ -100,7 +100,7 @@ func TestGitea(t *testing.T) {
 	src := &capi.NodeSource{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "fleet"},
 		Spec: capi.NodeSourceSpec{
-			URL: url, Ref: &capi.GitReference{Branch: "main"}, Interval: second, SecretRef: &capi.SecretReference{Name: "git"}, WriteBack: &capi.WriteBack{},
+			URL: url, Ref: &capi.GitReference{Branch: "main"}, Interval: second, SecretRef: &capi.SecretReference{Name: "git"}, WriteBack: &capi.WriteBack{Adopt: &capi.Adoption{}},
 			PullRequests: &capi.PullRequests{Forge: "gitea", SecretRef: capi.SecretReference{Name: "robot"}, Interval: second},
 		},
 	}
@@ -214,8 +214,39 @@ func TestGitea(t *testing.T) {
 	}
 	edit(`{"spec":{"limits":{"cpu":"99"}}}`)
 	eventually(t, "a drift commit", time.Minute, func() (bool, string) { r := report(); return strings.Contains(r, `live: "99"`), r })
+	// Beside the report, a pull request would make Git say so. It goes with the drift.
+	adoption := func(state string) int {
+		t.Helper()
+		var all []struct {
+			Number int
+			Head   struct{ Label string }
+			User   struct{ Login string }
+		}
+		g.Call("GET", repo+"/pulls?state="+state+"&sort=recentupdate", nil, &all)
+		for _, p := range all {
+			if p.Head.Label == "coppice/adopt/demo/default/fleet" && p.User.Login == "coppice" {
+				return p.Number
+			}
+		}
+		return 0
+	}
+	eventually(t, "a pull request to adopt it", time.Minute, func() (bool, string) { return adoption("open") != 0, "there is none" })
+	withdrawn := adoption("open")
 	edit(`{"spec":{"limits":{"cpu":24}}}`)
 	eventually(t, "the report to go", time.Minute, func() (bool, string) { r := report(); return r == "", r })
+	eventually(t, "the pull request to go", time.Minute, func() (bool, string) { n := adoption("open"); return n == 0 && adoption("closed") == withdrawn, fmt.Sprint(n) })
+
+	// Merged, it is what Git says.
+	edit(`{"spec":{"limits":{"cpu":"98"}}}`)
+	eventually(t, "another to adopt", time.Minute, func() (bool, string) { n := adoption("open"); return n > withdrawn, fmt.Sprint(n) })
+	eventually(t, "its merge", time.Minute, func() (bool, string) {
+		code := g.Call("POST", fmt.Sprintf("%s/pulls/%d/merge", repo, adoption("open")), map[string]any{"Do": "merge", "delete_branch_after_merge": true}, nil)
+		return code == 200, fmt.Sprint(code)
+	})
+	eventually(t, "the report to go with the merge", time.Minute, func() (bool, string) { r := report(); return r == "", r })
+	if cpu := pool().Spec.Limits["cpu"]; cpu.String() != "98" {
+		t.Errorf("the pool has %s after the merge, want 98", cpu.String())
+	}
 	if n := len(comments()); n != 1 {
 		t.Errorf("%d comments at the end, want one", n)
 	}

@@ -178,6 +178,13 @@ func TestAdopt(t *testing.T) {
 			"#small: {limits: cpu: 100, ...}\nnodePools: a: spec: #small & {\n\t" + body + "\n}\n",
 			limit("cpu", "300"), "#small: {limits: cpu: 100,", "#small: {limits: cpu: 300,", "",
 		},
+		"credential": {
+			"what looks like one isn't written to Git",
+			"nodePools: a: spec: {\n\ttemplate: metadata: annotations: hook: \"none\"\n\t" + body + "\n}\n",
+			func(spec map[string]any) {
+				spec["template"].(map[string]any)["metadata"].(map[string]any)["annotations"].(map[string]any)["hook"] = "https://ci:hunter2@example.com/"
+			}, "", "", "it looks like a credential",
+		},
 		"comprehension": {
 			"what a loop makes has no text of its own",
 			"for n in [\"a\"] {\n\tnodePools: (n): spec: {\n\t\tlimits: cpu: 100\n\t\t" + body + "\n\t}\n}\n",

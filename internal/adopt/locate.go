@@ -27,6 +27,9 @@ func (a *adopter) locate(c Change) (e edit, why string) {
 	if c.Path[len(c.Path)-1] == "userData" {
 		return e, "user data may hold secrets, which are never written to a diff"
 	}
+	if plan.Secret(c.Path, c.Live) {
+		return e, "it looks like a credential, which is never written to Git"
+	}
 	pos := c.Object.Position(c.Path...)
 	if !pos.IsValid() || pos.Line == 0 {
 		return e, "it isn't known where it is declared"

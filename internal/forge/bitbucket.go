@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -54,6 +55,7 @@ func (b *bitbucket) Self(ctx context.Context) (string, error) {
 type bbPull struct {
 	ID     int    `json:"id"`
 	Title  string `json:"title"`
+	Body   string `json:"description"`
 	State  string `json:"state"`
 	Draft  bool   `json:"draft"`
 	Author struct {
@@ -113,7 +115,7 @@ func (b *bitbucket) full(ctx context.Context, c *bbCommit) (string, error) {
 
 func (b *bitbucket) pull(ctx context.Context, p bbPull) (Pull, error) {
 	out := Pull{
-		Number: p.ID, Title: p.Title, Author: p.Author.Name, URL: p.Links.HTML.Href, Draft: p.Draft,
+		Number: p.ID, Title: p.Title, Body: p.Body, Author: p.Author.Name, URL: p.Links.HTML.Href, Draft: p.Draft,
 		HeadRef: p.Source.Branch.Name, BaseRef: p.Destination.Branch.Name,
 		Fork: p.Source.Repository == nil || p.Destination.Repository == nil || p.Source.Repository.UUID != p.Destination.Repository.UUID,
 		Open: p.State == "OPEN", Merged: p.State == "MERGED", Updated: p.Updated,
@@ -126,7 +128,8 @@ func (b *bitbucket) pull(ctx context.Context, p bbPull) (Pull, error) {
 		to   *string
 		from *bbCommit
 	}{{&out.Head, p.Source.Commit}, {&out.Base, p.Destination.Commit}, {&out.MergeCommit, p.MergeCommit}} {
-		if *end.to, err = b.full(ctx, end.from); err != nil {
+		// A declined one's commits may be gone.
+		if *end.to, err = b.full(ctx, end.from); err != nil && (out.Open || out.Merged || !notFound(err)) {
 			return Pull{}, err
 		}
 	}
@@ -138,24 +141,35 @@ func (b *bitbucket) Pulls(ctx context.Context, q Query) ([]Pull, error) {
 	if q.Closed {
 		path = b.repo + "/pullrequests?state=MERGED&pagelen=50&sort=-updated_on"
 	}
-	if q.Base != "" {
-		name, _ := json.Marshal(q.Base)
-		path += "&q=" + url.QueryEscape("destination.branch.name="+string(name))
+	var terms []string
+	for _, term := range []struct{ field, name string }{{"destination", q.Base}, {"source", q.Head}} {
+		if term.name != "" {
+			name, _ := json.Marshal(term.name)
+			terms = append(terms, term.field+".branch.name="+string(name))
+		}
 	}
-	all, err := values[bbPull](ctx, b.caller, path, !q.Closed)
+	if q.Closed && q.Head != "" {
+		path = b.repo + "/pullrequests?state=MERGED&state=DECLINED&state=SUPERSEDED&pagelen=50"
+	}
+	if len(terms) > 0 {
+		path += "&q=" + url.QueryEscape(strings.Join(terms, " AND "))
+	}
+	all, err := values[bbPull](ctx, b.caller, path, !q.Closed || q.Head != "")
 	if err != nil {
 		return nil, err
 	}
 	var out []Pull
 	for _, p := range all {
-		if q.Base != "" && p.Destination.Branch.Name != q.Base {
+		if q.Base != "" && p.Destination.Branch.Name != q.Base || q.Head != "" && p.Source.Branch.Name != q.Head {
 			continue
 		}
 		pull, err := b.pull(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, pull)
+		if q.has(pull) {
+			out = append(out, pull)
+		}
 	}
 	return out, nil
 }

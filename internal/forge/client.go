@@ -338,8 +338,11 @@ func (k *caller) pages(ctx context.Context, path string, each func(json.RawMessa
 			return nil
 		}
 	}
-	return fmt.Errorf("GET %s: there are more than %d pages", path, maxPages)
+	return fmt.Errorf("GET %s: %w: more than %d", path, errPages, maxPages)
 }
+
+// errPages ends a list that is too long.
+var errPages = errors.New("there are too many pages")
 
 // list calls a list page by page and decodes all of it.
 func list[T any](ctx context.Context, k *caller, path string) ([]T, error) {

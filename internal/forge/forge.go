@@ -23,6 +23,11 @@ type Forge interface {
 	Pulls(ctx context.Context, q Query) ([]Pull, error)
 	// Pull returns one, with its MergeBase.
 	Pull(ctx context.Context, number int) (Pull, error)
+	// Propose opens a pull request between two branches of the repository. Amend gives
+	// one another title and text, ClosePull closes one without a merge.
+	Propose(ctx context.Context, p Proposal) (Pull, error)
+	Amend(ctx context.Context, number int, title, body string) error
+	ClosePull(ctx context.Context, number int) error
 	// Contains reports whether a commit is another one or an ancestor of it.
 	Contains(ctx context.Context, ancestor, descendant string) (bool, error)
 	// Comments are all comments of a pull request, the oldest first.
@@ -55,7 +60,11 @@ type Limits struct {
 type Query struct {
 	// Base is the branch that they are to be merged into; "" for any.
 	Base string
-	// Closed lists the latest closed ones instead of all open ones.
+	// Head is the branch of the repository itself that they are to be merged from; ""
+	// for any.
+	Head string
+	// Closed lists closed ones instead of open ones: the latest, and those alone that
+	// were merged where the forge can tell, or with a Head all.
 	Closed bool
 }
 
@@ -63,6 +72,8 @@ type Query struct {
 type Pull struct {
 	Number int
 	Title  string
+	// Body is its text.
+	Body   string
 	Author string
 	URL    string
 	Draft  bool

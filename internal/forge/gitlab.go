@@ -46,6 +46,7 @@ func (g *gitlab) Self(ctx context.Context) (string, error) {
 type mergeRequest struct {
 	IID    int    `json:"iid"`
 	Title  string `json:"title"`
+	Body   string `json:"description"`
 	State  string `json:"state"`
 	Draft  bool   `json:"draft"`
 	WebURL string `json:"web_url"`
@@ -70,7 +71,7 @@ type mergeRequest struct {
 
 func (m mergeRequest) pull() Pull {
 	p := Pull{
-		Number: m.IID, Title: m.Title, Author: m.Author.Username, URL: m.WebURL, Draft: m.Draft, Labels: m.Labels,
+		Number: m.IID, Title: m.Title, Body: m.Body, Author: m.Author.Username, URL: m.WebURL, Draft: m.Draft, Labels: m.Labels,
 		Head: m.SHA, HeadRef: m.SourceBranch, Base: m.DiffRefs.Start, BaseRef: m.TargetBranch, MergeBase: m.DiffRefs.Base,
 		Ref:  fmt.Sprintf("refs/merge-requests/%d/head", m.IID),
 		Fork: m.SourceProject == 0 || m.SourceProject != m.TargetProject,
@@ -93,16 +94,24 @@ func (g *gitlab) Pulls(ctx context.Context, q Query) ([]Pull, error) {
 	if q.Closed {
 		path = g.project + "/merge_requests?state=merged&per_page=50&order_by=updated_at&sort=desc"
 	}
+	if q.Head != "" {
+		if q.Closed {
+			path = g.project + "/merge_requests?state=all&per_page=100"
+		}
+		path += "&source_branch=" + url.QueryEscape(q.Head)
+	}
 	if q.Base != "" {
 		path += "&target_branch=" + url.QueryEscape(q.Base)
 	}
-	all, err := listPages[mergeRequest](ctx, g.caller, path, !q.Closed)
+	all, err := listPages[mergeRequest](ctx, g.caller, path, !q.Closed || q.Head != "")
 	if err != nil {
 		return nil, err
 	}
 	var out []Pull
 	for _, m := range all {
-		out = append(out, m.pull())
+		if pull := m.pull(); q.has(pull) {
+			out = append(out, pull)
+		}
 	}
 	return out, nil
 }

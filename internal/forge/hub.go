@@ -3,11 +3,13 @@ package forge
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -83,6 +85,7 @@ func (h *hub) Self(ctx context.Context) (string, error) {
 type hubPull struct {
 	Number  int    `json:"number"`
 	Title   string `json:"title"`
+	Body    string `json:"body"`
 	State   string `json:"state"`
 	Draft   bool   `json:"draft"`
 	HTMLURL string `json:"html_url"`
@@ -106,9 +109,10 @@ type hubCommit struct {
 }
 
 type hubEnd struct {
-	Ref  string `json:"ref"`
-	SHA  string `json:"sha"`
-	Repo *struct {
+	Label string `json:"label"`
+	Ref   string `json:"ref"`
+	SHA   string `json:"sha"`
+	Repo  *struct {
 		ID       int64  `json:"id"`
 		FullName string `json:"full_name"`
 	} `json:"repo"`
@@ -116,12 +120,15 @@ type hubEnd struct {
 
 func (p hubPull) pull() Pull {
 	out := Pull{
-		Number: p.Number, Title: p.Title, Author: p.User.Login, URL: p.HTMLURL, Draft: p.Draft,
+		Number: p.Number, Title: p.Title, Body: p.Body, Author: p.User.Login, URL: p.HTMLURL, Draft: p.Draft,
 		Head: p.Head.SHA, HeadRef: p.Head.Ref, Base: p.Base.SHA, BaseRef: p.Base.Ref, MergeBase: p.MergeBase,
 		Ref: fmt.Sprintf("refs/pull/%d/head", p.Number),
 		// A head without a repository is that of a deleted fork.
 		Fork: p.Head.Repo == nil || p.Base.Repo == nil || p.Head.Repo.ID != p.Base.Repo.ID,
 		Open: p.State == "open", Merged: p.Merged || p.MergedAt != nil, Updated: p.Updated,
+	}
+	if strings.HasPrefix(out.HeadRef, "refs/pull/") {
+		out.HeadRef = p.Head.Label // Gitea's, when the branch is gone
 	}
 	if out.Merged {
 		// While it is open this is GitHub's trial of a merge.
@@ -144,14 +151,21 @@ func (h *hub) Pulls(ctx context.Context, q Query) ([]Pull, error) {
 	if q.Base != "" && h.github {
 		path += "&base=" + url.QueryEscape(q.Base)
 	}
-	all, err := listPages[hubPull](ctx, h.caller, path, !q.Closed)
+	if q.Head != "" && h.github {
+		owner, _, _ := strings.Cut(h.name, "/")
+		path += "&head=" + url.QueryEscape(owner+":"+q.Head)
+	}
+	all, err := listPages[hubPull](ctx, h.caller, path, !q.Closed || q.Head != "")
+	if q.Closed && errors.Is(err, errPages) {
+		err = nil // Gitea can't look for a branch; of thousands, the latest will do
+	}
 	if err != nil {
 		return nil, err
 	}
 	var out []Pull
 	for _, p := range all {
-		if q.Base == "" || p.Base.Ref == q.Base {
-			out = append(out, p.pull())
+		if pull := p.pull(); q.has(pull) {
+			out = append(out, pull)
 		}
 	}
 	return out, nil
@@ -169,7 +183,7 @@ func listPages[T any](ctx context.Context, k *caller, path string, all bool) ([]
 
 func (h *hub) Pull(ctx context.Context, number int) (Pull, error) {
 	var p hubPull
-	if _, err := h.call(ctx, http.MethodGet, h.repo+"/pulls/"+strconv.Itoa(number), nil, &p); err != nil {
+	if _, err := h.call(ctx, http.MethodGet, h.pullPath(number), nil, &p); err != nil {
 		return Pull{}, err
 	}
 	out := p.pull()
@@ -191,6 +205,8 @@ func (h *hub) Pull(ctx context.Context, number int) (Pull, error) {
 	}
 	return out, nil
 }
+
+func (h *hub) pullPath(number int) string { return h.repo + "/pulls/" + strconv.Itoa(number) }
 
 func (h *hub) compare(from, to string) string {
 	return h.repo + "/compare/" + url.PathEscape(from) + "..." + url.PathEscape(to)

@@ -53,7 +53,11 @@ const (
 // Line is the marker as the first line of a comment. JSON escapes the angle that would
 // end an HTML comment.
 func (m Marker) Line(l Limits) string {
-	data, err := json.Marshal(m)
+	return hiddenLine(l, m)
+}
+
+func hiddenLine(l Limits, v any) string {
+	data, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("forge: %v", err)) // strings alone
 	}
@@ -65,6 +69,12 @@ func (m Marker) Line(l Limits) string {
 
 // ReadMarker returns the marker of a comment that has one.
 func ReadMarker(body string) (Marker, bool) {
+	var m Marker
+	return m, readHidden(body, &m) && m.Source != ""
+}
+
+// readHidden reads what hiddenLine wrote at the beginning of a text.
+func readHidden(body string, v any) bool {
 	first, _, _ := strings.Cut(strings.ReplaceAll(body, "\r\n", "\n"), "\n")
 	first = strings.TrimSpace(first)
 	text := ""
@@ -73,11 +83,7 @@ func ReadMarker(body string) (Marker, bool) {
 	} else if inner, ok := between(first, plainMarkerStart, plainMarkerEnd); ok {
 		text, _ = url.QueryUnescape(inner)
 	}
-	var m Marker
-	if text == "" || json.Unmarshal([]byte(text), &m) != nil {
-		return Marker{}, false
-	}
-	return m, m.Source != ""
+	return text != "" && json.Unmarshal([]byte(text), v) == nil
 }
 
 func between(s, start, end string) (string, bool) {

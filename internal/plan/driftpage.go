@@ -46,6 +46,45 @@ func (r Report) Markdown() []byte {
 	return b.Bytes()
 }
 
+// Proposal is the title and the text of a pull request that makes Git hold the live
+// values, and the commit message without its trailers. left says line by line what isn't
+// in it and why; room is about how many bytes the text may have.
+func (r Report) Proposal(left []string, room int) (title, text, message string) {
+	objects, fields := Count(r.Differences)
+	title = fmt.Sprintf("Adopt %s of %s from %s", plural(fields, "field"), plural(objects, "object"), clean(r.heading()))
+	if fields == 1 {
+		title = fmt.Sprintf("Adopt %s %s from %s", r.Differences[0].Object, clean(clip(r.Differences[0].Field, 100)), clean(r.heading()))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Somebody changed %s in %s, and Git says otherwise. This makes Git say what is live; to merge it changes nothing in the cluster.\n\n", plural(fields, "field"), pageCell(r.heading()))
+	b.WriteString("| object | field | Git | live | changed by |\n|---|---|---|---|---|\n")
+	for i, d := range r.Differences {
+		live := pageCode(d.Live.String())
+		if d.Live.IsAbsent() {
+			live = "removed"
+		}
+		row := fmt.Sprintf("| %s | %s | %s | %s | %s |\n", pageCell(d.Object.String()), pageCode(d.Field), pageCode(d.Git.String()), live, pageCell(d.Manager))
+		if b.Len()+len(row) > room*2/3 {
+			fmt.Fprintf(&b, "\nand %d more.\n", len(r.Differences)-i)
+			break
+		}
+		b.WriteString(row)
+	}
+	b.WriteString("\nTo have Git's values instead, close this pull request and set them in the cluster. What is closed here, or reverted after the merge, isn't proposed again. A commit of somebody else on this branch is left alone.\n")
+	for i, line := range left {
+		if i == 0 {
+			b.WriteString("\nNot in here:\n\n")
+		}
+		if b.Len()+len(line) > room*9/10 {
+			fmt.Fprintf(&b, "- and %d more\n", len(left)-i)
+			break
+		}
+		b.WriteString("- " + pageCell(line) + "\n")
+	}
+	fmt.Fprintf(&b, "\nCompared by NodeSource %s.\n", pageCode(r.Source))
+	return title, b.String(), title + "\n\n" + r.details()
+}
+
 func (r Report) heading() string {
 	if r.Cluster != "" {
 		return "cluster " + r.Cluster
@@ -127,5 +166,5 @@ func (r Report) Message(revision, template string, skipCI bool) (string, error) 
 			body += "\n" + rest
 		}
 	}
-	return body + "\n\n" + r.trailers(revision), nil
+	return body + "\n\n" + r.Trailers(revision), nil
 }

@@ -22,7 +22,7 @@ func FieldChanges(o Observed) []FieldChange {
 	if o.Live == nil {
 		return []FieldChange{{}}
 	}
-	d := differ{object: o}
+	d := differ{object: o, owners: parseOwners(o.Live)}
 	d.maps(nil, o.Git, o.Want, o.Live)
 	var out []FieldChange
 	seen := map[string]bool{}

@@ -20,6 +20,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -139,6 +140,10 @@ func hide(path []any, v any) any {
 	}
 	return v
 }
+
+// Secret reports whether a value at a path isn't to be shown as it is, or written to
+// where others read it.
+func Secret(path []any, v any) bool { return !reflect.DeepEqual(hide(path, v), v) }
 
 func lastName(path []any) (string, bool) {
 	if len(path) == 0 {

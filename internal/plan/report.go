@@ -188,7 +188,9 @@ func (r Report) details() string {
 	return b.String()
 }
 
-func (r Report) trailers(revision string) string {
+// Trailers are the lines at the end of a commit message that name cluster, source and
+// revision.
+func (r Report) Trailers(revision string) string {
 	var b strings.Builder
 	trailer := func(key, value string) {
 		if value != "" {

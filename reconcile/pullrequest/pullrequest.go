@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -235,7 +234,7 @@ func (r *Reconciler) pass(ctx context.Context, src *coppice.NodeSource, m *memor
 	if err := r.connect(ctx, src, m); err != nil {
 		return err
 	}
-	branch := branchOf(src)
+	branch := source.Branch(src)
 	open, err := m.forge.Pulls(ctx, forge.Query{Base: branch})
 	if err != nil {
 		return fmt.Errorf("list pull requests: %w", err)
@@ -300,8 +299,7 @@ func wanted(spec *coppice.PullRequests, p forge.Pull) bool {
 
 // connect makes the forge of a source, anew when its Secret or its spec has changed.
 func (r *Reconciler) connect(ctx context.Context, src *coppice.NodeSource, m *memory) error {
-	spec := src.Spec.PullRequests
-	secret, err := r.secret(ctx, src, spec.SecretRef.Name)
+	secret, err := r.secret(ctx, src, src.Spec.PullRequests.SecretRef.Name)
 	if err != nil {
 		return err
 	}
@@ -309,27 +307,9 @@ func (r *Reconciler) connect(ctx context.Context, src *coppice.NodeSource, m *me
 	if m.config == key {
 		return nil
 	}
-	c := forge.Config{
-		URL: cmp.Or(spec.URL, src.Spec.URL), Kind: spec.Forge, API: spec.API,
-		Token: string(secret.Data["token"]), Username: string(secret.Data["username"]), Client: r.Client,
-	}
-	c.Client.Roots = secret.Data["ca.crt"]
-	if id := string(secret.Data["githubAppID"]); id != "" {
-		c.App = &forge.App{ID: id}
-		if c.App.Key, err = forge.ParseKey(secret.Data["githubAppPrivateKey"]); err != nil {
-			return fmt.Errorf("read the Secret %q: %w", secret.Name, err)
-		}
-		if text := string(secret.Data["githubAppInstallationID"]); text != "" {
-			if c.App.Installation, err = strconv.ParseInt(text, 10, 64); err != nil {
-				return fmt.Errorf("the Secret %q has no number for githubAppInstallationID; give the one in the installation's URL", secret.Name)
-			}
-		}
-	} else if c.Token == "" {
-		return fmt.Errorf("the Secret %q has neither token nor githubAppID; add one", secret.Name)
-	}
-	f, err := forge.New(c)
+	f, err := source.Forge(src, secret.Data, r.Client)
 	if err != nil {
-		return fmt.Errorf("spec.pullRequests: %w", err)
+		return err
 	}
 	m.forge, m.config, m.pulls = f, key, map[int]*pullMemory{}
 	return nil
@@ -344,17 +324,6 @@ func (r *Reconciler) secret(ctx context.Context, src *coppice.NodeSource, name s
 		return nil, fmt.Errorf("read Secret %q: %w", name, err)
 	}
 	return &s, nil
-}
-
-// branchOf is the branch that pull requests are to be merged into.
-func branchOf(src *coppice.NodeSource) string {
-	if b := src.Spec.PullRequests.Branch; b != "" {
-		return b
-	}
-	if src.Spec.Ref != nil {
-		return src.Spec.Ref.Branch
-	}
-	return ""
 }
 
 // remote is where the repository is read: as the source reads it, or, where pull

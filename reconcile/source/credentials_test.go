@@ -41,9 +41,9 @@ func reconcileRequest(p *place) ctrl.Request {
 	return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: p.name, Name: "fleet"}}
 }
 
-// forge is a loopback GitHub: the endpoints that make tokens of an app, and the
+// appForge is a loopback GitHub: the endpoints that make tokens of an app, and the
 // real Git server behind the tokens that it made.
-type forge struct {
+type appForge struct {
 	t     *testing.T
 	key   *rsa.PrivateKey
 	next  http.Handler
@@ -57,15 +57,15 @@ type forge struct {
 	url   string
 }
 
-func newForge(t *testing.T, key *rsa.PrivateKey, next http.Handler, now func() time.Time) *forge {
-	f := &forge{t: t, key: key, next: next, now: now, tokens: map[string]time.Time{}}
+func newForge(t *testing.T, key *rsa.PrivateKey, next http.Handler, now func() time.Time) *appForge {
+	f := &appForge{t: t, key: key, next: next, now: now, tokens: map[string]time.Time{}}
 	srv := httptest.NewServer(f)
 	t.Cleanup(srv.Close)
 	f.url = srv.URL
 	return f
 }
 
-func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *appForge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	api, isAPI := strings.CutPrefix(r.URL.Path, "/api/v3")
 	if !isAPI {
 		_, password, _ := r.BasicAuth()
@@ -105,7 +105,7 @@ func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *forge) checkJWT(jwt string) error {
+func (f *appForge) checkJWT(jwt string) error {
 	parts := strings.Split(jwt, ".")
 	if len(parts) != 3 {
 		return fmt.Errorf("%d parts", len(parts))

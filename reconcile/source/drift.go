@@ -265,8 +265,8 @@ const (
 	valueBytes = 200
 )
 
-// summarize makes the status of differences, nil for none. The commit that the
-// former status names stays until another report is written.
+// summarize makes the status of differences, nil for none. The commit and
+// the pull request that the former status names stay until there are others.
 func summarize(diffs []plan.Difference, before *coppice.DriftSummary) *coppice.DriftSummary {
 	if len(diffs) == 0 {
 		return nil
@@ -283,7 +283,7 @@ func summarize(diffs []plan.Difference, before *coppice.DriftSummary) *coppice.D
 		})
 	}
 	if before != nil {
-		out.ReportCommit = before.ReportCommit
+		out.ReportCommit, out.PullRequest = before.ReportCommit, before.PullRequest
 	}
 	return out
 }

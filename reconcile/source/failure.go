@@ -45,6 +45,10 @@ const (
 	reasonReportFailed  = "ReportFailed"
 	reasonReportBranch  = "ReportBranchIsSource"
 	reasonReportWritten = "ReportWritten"
+	reasonAdoptFailed   = "AdoptionFailed"
+	reasonProposed      = "AdoptionProposed"
+	reasonWithdrawn     = "AdoptionWithdrawn"
+	reasonAdoptLeft     = "AdoptionLeft"
 )
 
 // class says what a failure asks for.

@@ -14,16 +14,8 @@ import (
 // keeps credentials to itself; what it or a server lets slip ends here. So does
 // whatever is a credential by its looks.
 func (p *pass) hush() {
-	secrets := p.memory.head.secrets()
-	for _, s := range p.memory.applied.secrets() {
-		if !slices.Contains(secrets, s) {
-			secrets = append(secrets, s)
-		}
-	}
-	for _, s := range p.secrets {
-		secrets = append(secrets, s, strings.Join(strings.Fields(s), " "))
-	}
-	for _, part := range []*error{&p.result.change, &p.result.drift, &p.result.report} {
+	secrets := p.known()
+	for _, part := range []*error{&p.result.change, &p.result.drift, &p.result.report, &p.result.adopt} {
 		if *part == nil {
 			continue
 		}
@@ -36,6 +28,20 @@ func (p *pass) hush() {
 	for i := range p.notes {
 		p.notes[i].text = plan.Hide(p.notes[i].text, secrets)
 	}
+}
+
+// known are the values that must not leave the process.
+func (p *pass) known() []string {
+	secrets := p.memory.head.secrets()
+	for _, s := range p.memory.applied.secrets() {
+		if !slices.Contains(secrets, s) {
+			secrets = append(secrets, s)
+		}
+	}
+	for _, s := range p.secrets {
+		secrets = append(secrets, s, strings.Join(strings.Fields(s), " "))
+	}
+	return secrets
 }
 
 // secrets returns the user data of all objects, as plan.UserData does.

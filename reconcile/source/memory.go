@@ -108,6 +108,7 @@ type memory struct {
 	reported string
 	// pushed and corrected are when those things last happened.
 	pushed, corrected time.Time
+	adoption          adoption
 	unsigned          unsigned
 	// asked is the last question about the history, ancestry its answer.
 	asked    lineage

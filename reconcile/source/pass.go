@@ -49,8 +49,8 @@ type pass struct {
 
 // result is what settle needs to know of a pass.
 type result struct {
-	// change, drift and report are the errors of the three parts.
-	change, drift, report error
+	// change, drift, report and adopt are the errors of the parts.
+	change, drift, report, adopt error
 	// skipped is set when the part change had no reason to do anything: its
 	// conditions stay as they are.
 	skipped bool
@@ -216,7 +216,7 @@ func (p *pass) log(ctx context.Context, changed bool) {
 	for _, part := range []struct {
 		name string
 		err  error
-	}{{"change", p.result.change}, {"drift", p.result.drift}, {"report", p.result.report}} {
+	}{{"change", p.result.change}, {"drift", p.result.drift}, {"report", p.result.report}, {"adopt", p.result.adopt}} {
 		if part.err != nil {
 			log.Info("Part of a pass did not succeed", "part", part.name, "reason", classified(part.err, reasonApply).reason, "error", part.err.Error())
 		}

@@ -115,24 +115,33 @@ settled. Nothing is read from here.
 `
 
 func (p *pass) push(ctx context.Context, back *coppice.WriteBack, w git.Write) (git.Pushed, error) {
-	ref := back.SecretRef
-	if ref == nil {
-		ref = p.src.Spec.SecretRef
-	}
-	remote, err := p.remoteWith(ctx, ref)
+	remote, err := p.writer(ctx, back)
 	if err != nil {
 		return git.Pushed{}, err
 	}
 	ctx, cancel := p.timeout(ctx)
 	defer cancel()
 	pushed, err := remote.Push(ctx, w, git.Retry{Jitter: p.jitter})
+	return pushed, pushFailure(reasonReportFailed, w.Branch, err)
+}
+
+// writer is the repository with the credential that pushes.
+func (p *pass) writer(ctx context.Context, back *coppice.WriteBack) (git.Remote, error) {
+	ref := back.SecretRef
+	if ref == nil {
+		ref = p.src.Spec.SecretRef
+	}
+	return p.remoteWith(ctx, ref)
+}
+
+func pushFailure(reason, branch string, err error) error {
 	switch {
 	case errors.Is(err, git.ErrRejected):
-		return pushed, terminally(reasonReportFailed, fmt.Errorf("%w; let the credential of spec.writeBack push to branch %s, or choose a branch that isn't protected", err, back.Branch))
+		return terminally(reason, fmt.Errorf("%w; let the credential of spec.writeBack push to branch %s, or choose a branch that isn't protected", err, branch))
 	case err != nil:
-		return pushed, gitFailure(err)
+		return gitFailure(err)
 	}
-	return pushed, nil
+	return nil
 }
 
 // clusterName is what reports call this cluster: what the source says, or else

@@ -19,6 +19,7 @@ const (
 	conditionReconciling  = "Reconciling"
 	conditionStalled      = "Stalled"
 	conditionReportFailed = "ReportFailed"
+	conditionAdoptFailed  = "AdoptionFailed"
 )
 
 // patience is how many passes in a row may fail for now before anybody is told:
@@ -49,9 +50,9 @@ type decision struct {
 
 // failures counts for each part of a pass how often it failed for now, one time after
 // another: a part that goes wrong says nothing about the others.
-type failures struct{ change, drift, report int }
+type failures struct{ change, drift, report, adopt int }
 
-func (f failures) worst() int { return max(f.change, f.drift, f.report) }
+func (f failures) worst() int { return max(f.change, f.drift, f.report, f.adopt) }
 
 // again is a part's count after another try.
 func again(n int, err error) int {
@@ -87,18 +88,19 @@ func settle(src *coppice.NodeSource, res result, before failures, poll time.Dura
 	}
 	status.LastHandledReconcileAt = request(src)
 
-	for _, err := range []error{res.change, res.drift, res.report} {
+	for _, err := range []error{res.change, res.drift, res.report, res.adopt} {
 		switch f := classified(err, ""); {
 		case err == nil:
 		case f.class == wait:
 			out.requeue = min(out.requeue, f.after)
 		}
 	}
-	out.failures = failures{change: again(before.change, res.change), drift: again(before.drift, res.drift), report: before.report}
+	out.failures = failures{change: again(before.change, res.change), drift: again(before.drift, res.drift), report: before.report, adopt: before.adopt}
 	if res.drift == nil {
-		out.failures.report = again(before.report, res.report) // it isn't tried otherwise
+		// They aren't tried otherwise.
+		out.failures.report, out.failures.adopt = again(before.report, res.report), again(before.adopt, res.adopt)
 	}
-	for _, n := range []int{out.failures.change, out.failures.drift, out.failures.report} {
+	for _, n := range []int{out.failures.change, out.failures.drift, out.failures.report, out.failures.adopt} {
 		if n > 0 {
 			out.requeue = min(out.requeue, backoff(n))
 		}
@@ -109,7 +111,9 @@ func settle(src *coppice.NodeSource, res result, before failures, poll time.Dura
 
 	c.change(status, res, out.failures.change)
 	c.drift(status, res.drift, out.failures.drift)
-	c.report(src, res, out.failures.report)
+	back := src.Spec.WriteBack
+	c.optional(conditionReportFailed, reasonReportFailed, back != nil, res.drift, res.report, out.failures.report)
+	c.optional(conditionAdoptFailed, reasonAdoptFailed, back != nil && back.Adopt != nil, res.drift, res.adopt, out.failures.adopt)
 	status.Conditions = c.sorted()
 	return out
 }
@@ -244,16 +248,16 @@ func enumerate(head string, parts []string, sep string, limit int) string {
 	return text
 }
 
-func (c *conditions) report(src *coppice.NodeSource, res result, failures int) {
-	err := res.report
-	f := classified(err, reasonReportFailed)
+// optional keeps the condition of a part that is there only if it is asked for.
+func (c *conditions) optional(kind, reason string, asked bool, drift, err error, failures int) {
+	f := classified(err, reason)
 	switch {
-	case res.drift != nil && src.Spec.WriteBack != nil:
-		// Without a look at the cluster there was nothing to report.
+	case drift != nil && asked:
+		// Without a look at the cluster there was nothing to do.
 	case err != nil && (f.class != retry || failures >= patience):
-		c.set(conditionReportFailed, metav1.ConditionTrue, f.reason, clip(f.Error(), messageBytes))
-	case err == nil || src.Spec.WriteBack == nil:
-		c.drop(conditionReportFailed)
+		c.set(kind, metav1.ConditionTrue, f.reason, clip(f.Error(), messageBytes))
+	case err == nil || !asked:
+		c.drop(kind)
 	}
 }
 

@@ -125,7 +125,7 @@ func TestSettle(t *testing.T) {
 				tc.edit(src)
 			}
 			before := src.DeepCopy()
-			got := settle(src, tc.res, failures{tc.failures, tc.failures, tc.failures}, time.Minute, now)
+			got := settle(src, tc.res, failures{tc.failures, tc.failures, tc.failures, 0}, time.Minute, now)
 			if diff := cmp.Diff(before, src); diff != "" {
 				t.Errorf("the argument was changed: %s", diff)
 			}

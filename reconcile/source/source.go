@@ -7,9 +7,10 @@
 //	change    connect → resolve → evaluate → descend → dependencies → guard → preview → record → apply → prune → rollout
 //	drift     observe → compare → (correct) → survey
 //	report    write the report to a branch, or take it away
+//	adopt     propose in a pull request that Git say what is live, if that is asked for
 //	settle    conditions, status and the time of the next pass, in one patch
 //
-// The three parts don't depend on each other: a commit that is refused leaves
+// The first four don't depend on each other: a commit that is refused leaves
 // what is live untouched and still has it checked for drift, and a repository
 // that can't be reached doesn't hide that somebody edits the cluster.
 //
@@ -33,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/internal/forge"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/render"
 	"github.com/coppice-dev/coppice/schemas"
@@ -82,6 +84,7 @@ type Reconciler struct {
 	clock    clock.PassiveClock
 	jitter   func() float64
 	cluster  string
+	forge    forge.Client
 	memories *memories
 	tokens   *tokens
 }
@@ -125,6 +128,7 @@ func newReconciler(c client.Client, reader client.Reader, opts Options) (*Reconc
 	if r.clock == nil {
 		r.clock = clock.RealClock{}
 	}
+	r.forge.Now = r.clock.Now
 	if r.jitter == nil {
 		r.jitter = func() float64 { return 0.5 }
 	}
@@ -177,6 +181,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			p.result.drift = p.drift(ctx)
 		}
 		p.result.report = p.report(ctx)
+		p.result.adopt = p.adopt(ctx)
 	}
 	p.hush()
 	now := r.clock.Now()
@@ -192,7 +197,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	changed, err := kube.PatchStatus(ctx, r.client, p.read, p.src)
 	if err != nil {
 		// The next pass shall come to the same conclusions and write them.
-		p.memory.done, p.memory.reported = attempt{}, ""
+		p.memory.done, p.memory.reported, p.memory.adoption = attempt{}, "", adoption{}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	p.log(ctx, changed)

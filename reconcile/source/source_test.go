@@ -63,6 +63,7 @@ func TestSource(t *testing.T) {
 		"identity":      testIdentity,
 		"wait":          testWait,
 		"signed":        testSigned,
+		"proposed":      testProposed,
 		"redacted":      testRedacted,
 		"secrets":       testSecrets,
 	} {

@@ -120,12 +120,12 @@ func (p *pass) tellDrift() {
 // tellFailures adds an event for each part that failed and is told by a
 // condition that changed in this pass.
 func (p *pass) tellFailures() {
-	for _, kind := range []string{conditionReady, coppice.ConditionDrifted, conditionReportFailed} {
+	for _, kind := range []string{conditionReady, coppice.ConditionDrifted, conditionReportFailed, conditionAdoptFailed} {
 		now, ok := find(p.src.Status.Conditions, kind)
 		before, _ := find(p.read.Status.Conditions, kind)
 		bad := kind == conditionReady && now.Status == metav1.ConditionFalse ||
 			kind == coppice.ConditionDrifted && now.Status == metav1.ConditionUnknown ||
-			kind == conditionReportFailed && now.Status == metav1.ConditionTrue
+			(kind == conditionReportFailed || kind == conditionAdoptFailed) && now.Status == metav1.ConditionTrue
 		if ok && bad && now.Reason != reasonInvalid && (before.Status != now.Status || before.Reason != now.Reason || before.Message != now.Message) {
 			p.warn(now.Reason, now.Message, "%s", now.Message)
 		}

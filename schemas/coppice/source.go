@@ -34,6 +34,8 @@ type NodeSource struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.name) || 'refs/heads/' + self.writeBack.branch != self.ref.name",message="writeBack.branch must be another branch than the one that is read"
 // +kubebuilder:validation:XValidation:rule="!has(self.pullRequests) || has(self.pullRequests.url) || has(self.url) && self.url.startsWith('http')",message="'pullRequests' needs the repository's address over HTTPS: give pullRequests.url"
 // +kubebuilder:validation:XValidation:rule="!has(self.pullRequests) || has(self.pullRequests.branch) || has(self.ref) && has(self.ref.branch)",message="'pullRequests' needs a branch that they are to be merged into: give ref.branch or pullRequests.branch"
+// +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.writeBack.adopt) || has(self.pullRequests)",message="writeBack.adopt opens pull requests as 'pullRequests' says: give it too"
+// +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.writeBack.adopt) || self.writeBack.adopt.branch != self.writeBack.branch && !self.writeBack.branch.startsWith(self.writeBack.adopt.branch + '/') && !self.writeBack.adopt.branch.startsWith(self.writeBack.branch + '/')",message="writeBack.adopt.branch and writeBack.branch can't be one, or one below the other"
 type NodeSourceSpec struct {
 	// URL of the repository, without credentials in it: http, https, or ssh with the
 	// server's user, as in ssh://git@example.com/fleet.git.
@@ -276,6 +278,27 @@ type WriteBack struct {
 	//
 	// +optional
 	SkipCI bool `json:"skipCI,omitempty"`
+	// Adopt keeps one pull request open, as long as there is config drift, that edits the
+	// CUE at the very values that differ so that Git says what is live. Merging it adopts
+	// the change; what is closed or reverted isn't proposed again. Forge, address, branch
+	// and the token that opens it are those of spec.pullRequests.
+	//
+	// +optional
+	Adopt *Adoption `json:"adopt,omitempty"`
+}
+
+// Adoption says how to propose what is live.
+type Adoption struct {
+	// Branch is what the names of branches begin with that hold the edits; the names of
+	// the cluster and the source follow. It is pushed to as reports are, and is nobody
+	// else's: what we pushed there is replaced. A commit of somebody else on it is left
+	// alone.
+	//
+	// +optional
+	// +kubebuilder:default="coppice/adopt"
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=100
+	Branch string `json:"branch,omitempty"`
 }
 
 // CommitAuthor signs commits by name.

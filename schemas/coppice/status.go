@@ -126,6 +126,10 @@ type DriftSummary struct {
 	//
 	// +optional
 	ReportCommit string `json:"reportCommit,omitempty"`
+	// PullRequest is the address of the one that would make Git say what is live.
+	//
+	// +optional
+	PullRequest string `json:"pullRequest,omitempty"`
 }
 
 // DriftItem is one field that differs.

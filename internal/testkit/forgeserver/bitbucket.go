@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,25 +35,44 @@ func (f *Server) serveBitbucket(w http.ResponseWriter, r *http.Request, at strin
 			repo = map[string]any{"uuid": "{2}"}
 		}
 		return map[string]any{
-			"id": p.Number, "title": p.Title, "state": state, "draft": p.Draft, "updated_on": p.Updated, "author": map[string]any{"display_name": p.Author},
+			"id": p.Number, "title": p.Title, "description": p.Body, "state": state, "draft": p.Draft, "updated_on": p.Updated, "author": map[string]any{"display_name": p.Author},
 			"source": end(p.HeadRef, p.Head, repo), "destination": end(p.BaseRef, p.Base, map[string]any{"uuid": "{1}"}),
 			"merge_commit": commit(p.MergeCommit), "links": map[string]any{"html": map[string]any{"href": p.URL}},
 		}
 	}
 	switch {
+	case at == "/pullrequests" && r.Method == http.MethodPost:
+		if p := f.propose(w, str(in, "title"), str(in, "description"), str(in, "source", "branch", "name"), str(in, "destination", "branch", "name")); p != nil {
+			answer(w, 201, request(p))
+		}
 	case at == "/pullrequests":
 		q := r.URL.Query()
-		base := ""
-		if name, ok := strings.CutPrefix(q.Get("q"), "destination.branch.name="); ok {
-			_ = json.Unmarshal([]byte(name), &base)
+		base, head := "", ""
+		for _, term := range strings.Split(q.Get("q"), " AND ") {
+			field, name, _ := strings.Cut(term, ".branch.name=")
+			_ = json.Unmarshal([]byte(name), map[string]*string{"destination": &base, "source": &head}[field])
+		}
+		all := f.matching(q.Get("state") == "OPEN", base, !slices.Contains(q["state"], "DECLINED") && q.Get("state") == "MERGED")
+		if head != "" {
+			all = f.headed(q.Get("state") == "OPEN", base, head)
 		}
 		var out []map[string]any
-		for _, p := range f.matching(q.Get("state") == "OPEN", base, q.Get("state") == "MERGED") {
+		for _, p := range all {
 			out = append(out, request(p))
 		}
 		page(f, w, r, out)
 	case parts[0] == "pullrequests" && len(parts) == 2:
 		if p := f.pull(number(parts[1])); p != nil {
+			if r.Method == http.MethodPut {
+				amend(p, str(in, "title"), str(in, "description"))
+			}
+			answer(w, 200, request(p))
+			return
+		}
+		fail()
+	case parts[0] == "pullrequests" && len(parts) == 3 && parts[2] == "decline":
+		if p := f.pull(number(parts[1])); p != nil {
+			p.Open = false
 			answer(w, 200, request(p))
 			return
 		}

@@ -18,7 +18,7 @@ func (f *Server) serveGitLab(w http.ResponseWriter, r *http.Request, at string, 
 			state = "merged"
 		}
 		m := map[string]any{
-			"iid": p.Number, "title": p.Title, "state": state, "draft": p.Draft, "web_url": p.URL, "author": map[string]any{"username": p.Author},
+			"iid": p.Number, "title": p.Title, "description": p.Body, "state": state, "draft": p.Draft, "web_url": p.URL, "author": map[string]any{"username": p.Author},
 			"labels": p.Labels, "sha": p.Head, "source_branch": p.HeadRef, "target_branch": p.BaseRef, "updated_at": p.Updated,
 			"source_project_id": 1, "target_project_id": 1, "squash_commit_sha": nil, "merge_commit_sha": nil,
 			"diff_refs": map[string]any{"base_sha": f.mergeBase(p.Base, p.Head), "start_sha": p.Base, "head_sha": p.Head},
@@ -32,9 +32,20 @@ func (f *Server) serveGitLab(w http.ResponseWriter, r *http.Request, at string, 
 		return m
 	}
 	switch {
+	case at == "/merge_requests" && r.Method == http.MethodPost:
+		if p := f.propose(w, str(in, "title"), str(in, "description"), str(in, "source_branch"), str(in, "target_branch")); p != nil {
+			answer(w, 201, request(p))
+		}
 	case at == "/merge_requests":
 		var out []map[string]any
-		for _, p := range f.matching(q.Get("state") == "opened", q.Get("target_branch"), q.Get("state") == "merged") {
+		all := f.matching(q.Get("state") == "opened", q.Get("target_branch"), q.Get("state") == "merged")
+		if head := q.Get("source_branch"); head != "" {
+			all = f.headed(true, q.Get("target_branch"), head)
+			if q.Get("state") == "all" {
+				all = append(all, f.headed(false, q.Get("target_branch"), head)...)
+			}
+		}
+		for _, p := range all {
 			m := request(p)
 			delete(m, "diff_refs")
 			out = append(out, m)
@@ -42,6 +53,10 @@ func (f *Server) serveGitLab(w http.ResponseWriter, r *http.Request, at string, 
 		page(f, w, r, out)
 	case parts[0] == "merge_requests" && len(parts) == 2:
 		if p := f.pull(number(parts[1])); p != nil {
+			if r.Method == http.MethodPut {
+				amend(p, str(in, "title"), str(in, "description"))
+				p.Open = p.Open && str(in, "state_event") != "close"
+			}
 			answer(w, 200, request(p))
 			return
 		}

@@ -33,7 +33,7 @@ func (f *Server) hubPull(p *forge.Pull, list bool) map[string]any {
 		base = f.mergeBase(p.Base, p.Head)
 	}
 	m := map[string]any{
-		"number": p.Number, "title": p.Title, "state": state, "draft": p.Draft, "html_url": p.URL, "updated_at": p.Updated,
+		"number": p.Number, "title": p.Title, "body": p.Body, "state": state, "draft": p.Draft, "html_url": p.URL, "updated_at": p.Updated,
 		"user": map[string]any{"login": p.Author}, "labels": labels, "merge_commit_sha": p.MergeCommit, "merged_at": nil,
 		"head": map[string]any{"ref": p.HeadRef, "sha": p.Head, "repo": headRepo},
 		"base": map[string]any{"ref": p.BaseRef, "sha": base, "repo": map[string]any{"id": 1, "full_name": "acme/fleet"}},
@@ -53,6 +53,10 @@ func (f *Server) serveHub(w http.ResponseWriter, r *http.Request, at string, in 
 	parts := strings.Split(strings.TrimPrefix(at, "/"), "/")
 	q := r.URL.Query()
 	switch {
+	case at == "/pulls" && r.Method == http.MethodPost:
+		if p := f.propose(w, str(in, "title"), str(in, "body"), str(in, "head"), str(in, "base")); p != nil {
+			answer(w, 201, f.hubPull(p, false))
+		}
 	case at == "/pulls":
 		var out []map[string]any
 		base := ""
@@ -60,7 +64,9 @@ func (f *Server) serveHub(w http.ResponseWriter, r *http.Request, at string, in 
 			base = q.Get("base")
 		}
 		for _, p := range f.matching(q.Get("state") == "open", base, false) {
-			out = append(out, f.hubPull(p, true))
+			if head := q.Get("head"); head == "" || f.Kind == "gitea" || head == "acme:"+p.HeadRef && !p.Fork {
+				out = append(out, f.hubPull(p, true))
+			}
 		}
 		page(f, w, r, out)
 	case parts[0] == "pulls":
@@ -68,6 +74,10 @@ func (f *Server) serveHub(w http.ResponseWriter, r *http.Request, at string, in 
 		if p == nil {
 			answer(w, 404, map[string]any{"message": "Not Found"})
 			return
+		}
+		if r.Method == http.MethodPatch {
+			amend(p, str(in, "title"), str(in, "body"))
+			p.Open = p.Open && str(in, "state") != "closed"
 		}
 		answer(w, 200, f.hubPull(p, false))
 	case parts[0] == "compare":

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/coppice-dev/coppice/internal/forge"
 )
@@ -42,6 +43,8 @@ type Server struct {
 	Checks []*Check
 	// Fault is asked first; true means that it has answered.
 	Fault func(w http.ResponseWriter, r *http.Request) bool
+	// Tip is asked where a branch leads that Branches doesn't have; "" for nowhere.
+	Tip func(branch string) string
 	// After is called when a comment was made, before the answer.
 	After func()
 	// Calls are all requests, as in "GET /path".
@@ -201,6 +204,63 @@ func (f *Server) matching(open bool, base string, merged bool) []*forge.Pull {
 		slices.SortFunc(out, func(a, b *forge.Pull) int { return b.Updated.Compare(a.Updated) })
 	}
 	return out
+}
+
+// headed are the pull requests of a state that are to be merged from a branch of the
+// repository itself, those changed last first.
+func (f *Server) headed(open bool, base, head string) []*forge.Pull {
+	var out []*forge.Pull
+	for _, p := range f.matching(open, base, false) {
+		if p.HeadRef == head && !p.Fork {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// propose opens a pull request, unless it answers that it can't be done. Forges refuse a
+// branch that isn't there, one that has nothing new, and a second pull request of the
+// same branches.
+func (f *Server) propose(w http.ResponseWriter, title, body, head, base string) *forge.Pull {
+	tip := func(branch string) string {
+		if at := f.Branches[branch]; at != "" || f.Tip == nil {
+			return at
+		}
+		return f.Tip(branch)
+	}
+	from, to := tip(head), tip(base)
+	status := 0
+	switch {
+	case title == "" || from == "" || to == "" || f.contains(from, to):
+		status = map[string]int{"github": 422, "gitlab": 400, "gitea": 404, "bitbucket": 400}[f.Kind]
+	case len(f.headed(true, base, head)) > 0:
+		// Bitbucket would change the one that is there.
+		status = map[string]int{"github": 422, "gitlab": 409, "gitea": 409, "bitbucket": 409}[f.Kind]
+	}
+	if status != 0 {
+		answer(w, status, map[string]any{"message": "no pull request from " + head + " to " + base})
+		return nil
+	}
+	n := 1
+	for _, p := range f.Pulls {
+		n = max(n, p.Number+1)
+	}
+	p := &forge.Pull{
+		Number: n, Title: title, Body: body, Author: f.Me, URL: fmt.Sprintf("https://forge.example/acme/fleet/%d", n),
+		Head: from, HeadRef: head, Base: to, BaseRef: base, Open: true, Updated: time.Date(2026, 11, 30, 12, n, 0, 0, time.UTC),
+	}
+	f.Pulls = append(f.Pulls, p)
+	return p
+}
+
+// amend changes a pull request's title and text, what of them is given.
+func amend(p *forge.Pull, title, body string) {
+	if title != "" {
+		p.Title = title
+	}
+	if body != "" {
+		p.Body = body
+	}
 }
 
 func (f *Server) add(n int, body string) forge.Comment {
