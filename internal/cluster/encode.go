@@ -83,7 +83,7 @@ func (s *State) node(n Node, pool Pool) pack.Node {
 		Closed:      n.Node != nil && n.Node.Spec.Unschedulable,
 	}
 	if n.Node != nil {
-		out.Attach = attachLimits(s.csiNodes[n.Node.Name])
+		out.Attach = s.attachOf(n.Node)
 	}
 	if n.Claim == nil {
 		return out
@@ -103,6 +103,7 @@ func (s *State) node(n Node, pool Pool) pack.Node {
 			minimum(out.Allocatable, a)
 		}
 		out.Requirements = append(out.Requirements, outcomes(types, out.Labels)...)
+		out.Attach = s.attach.of(types)
 	}
 	for _, t := range pool.Types {
 		if t.Name != out.Labels[corev1.LabelInstanceTypeStable] {
@@ -157,12 +158,12 @@ func maximum(into, other pack.Resources) {
 	}
 }
 
-func instanceTypes(in []cloud.InstanceType) []pack.InstanceType {
+func (a *attachments) instanceTypes(in []cloud.InstanceType) []pack.InstanceType {
 	out := make([]pack.InstanceType, 0, len(in))
 	for _, t := range in {
 		p := pack.InstanceType{
 			Name: t.Name, Labels: maps.Clone(t.Labels),
-			Capacity: Resources(t.Capacity), Allocatable: Resources(t.Allocatable),
+			Capacity: Resources(t.Capacity), Allocatable: Resources(t.Allocatable), Attach: a.least[t.Name],
 		}
 		for _, o := range t.Offerings {
 			q := pack.Offering{

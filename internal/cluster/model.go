@@ -33,6 +33,7 @@ type Model struct {
 	usage   map[string]pack.Resources
 	limits  pack.Resources                              // over all pools
 	classes map[*cloud.InstanceType][]pack.InstanceType // by the first type of a shared list
+	attach  uint64                                      // the moment of the attachments in them
 	// at numbers the moment of the last Sync.
 	at uint64
 }
@@ -80,6 +81,9 @@ func (m *Model) Sync(s *State, pools []Pool) error {
 	d := s.news(m)
 
 	changed := m.poolsChanged(pools)
+	if m.attach != s.attach.moment {
+		m.attach, m.classes, changed = s.attach.moment, nil, true
+	}
 	if changed {
 		// Prices, and what an unlaunched claim may become, depend on the types.
 		for k := range m.machines {
@@ -104,7 +108,7 @@ func (m *Model) Sync(s *State, pools []Pool) error {
 		errs = append(errs, m.syncDaemons(s))
 	}
 	if changed || usage {
-		errs = append(errs, m.syncPools(pools))
+		errs = append(errs, m.syncPools(s, pools))
 	}
 	return errors.Join(errs...)
 }
@@ -321,7 +325,7 @@ func (m *Model) poolsChanged(pools []Pool) bool {
 	return true
 }
 
-func (m *Model) syncPools(pools []Pool) error {
+func (m *Model) syncPools(s *State, pools []Pool) error {
 	fresh := map[*cloud.InstanceType][]pack.InstanceType{}
 	var out []pack.Pool
 	for _, p := range pools {
@@ -333,7 +337,7 @@ func (m *Model) syncPools(pools []Pool) error {
 			if got := m.classes[first]; len(got) == len(p.Types) {
 				fresh[first] = got
 			} else {
-				fresh[first] = instanceTypes(p.Types)
+				fresh[first] = s.attach.instanceTypes(p.Types)
 			}
 		}
 		q := pool(p, fresh[first])

@@ -76,7 +76,7 @@ func encode(s Snapshot, pools []Pool) (pack.Problem, error) {
 		out.Daemons = append(out.Daemons, pack.Daemon{Name: d.Namespace + "/" + d.Name, Spec: spec})
 	}
 	for _, p := range pools {
-		q := pool(p, instanceTypes(p.Types))
+		q := pool(p, new(attachments).instanceTypes(p.Types))
 		if q.Usage = usage[p.Name]; q.Usage == nil {
 			q.Usage = pack.Resources{}
 		}

@@ -34,6 +34,7 @@ type State struct {
 	volumes        map[string]*corev1.PersistentVolume
 	storageClasses map[string]*storagev1.StorageClass
 	csiNodes       map[string]*storagev1.CSINode
+	attach         attachments
 	budgets        map[types.NamespacedName]*policyv1.PodDisruptionBudget
 
 	// places is the planner's last plan, see SetPlan. Moments are numbered: planned is
@@ -149,6 +150,7 @@ func NewState(c clock.PassiveClock) *State {
 		volumes:        map[string]*corev1.PersistentVolume{},
 		storageClasses: map[string]*storagev1.StorageClass{},
 		csiNodes:       map[string]*storagev1.CSINode{},
+		attach:         attachments{least: map[string]map[string]int{}},
 		budgets:        map[types.NamespacedName]*policyv1.PodDisruptionBudget{},
 		went:           map[string]uint64{},
 		changed:        make(chan struct{}, 1),
@@ -305,6 +307,9 @@ func (s *State) SetNode(n *corev1.Node) {
 		s.notify() // pods that were planned onto the claim can be nominated now
 	}
 	s.nodes[n.Name] = n
+	if old == nil || old.Labels[corev1.LabelInstanceTypeStable] != n.Labels[corev1.LabelInstanceTypeStable] {
+		s.attach.note(s.typeOf(n.Name), attachLimits(s.csiNodes[n.Name]))
+	}
 	if id := n.Spec.ProviderID; id != "" {
 		s.nodeOf[id] = n.Name
 	}
@@ -379,8 +384,7 @@ func (s *State) Set(o any) {
 			return // its status changes with every pod
 		}
 	case *storagev1.CSINode:
-		s.csiNodes[o.Name] = o
-		s.touchNamed(o.Name)
+		s.setCSINode(o)
 		return
 	}
 	s.touchAround()

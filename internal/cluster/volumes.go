@@ -158,24 +158,6 @@ func volumeLabel(key string) string {
 	return karpenter.NormalizedLabel(key)
 }
 
-// attachLimits are a node's caps on volumes by driver, as its CSI drivers report.
-func attachLimits(n *storagev1.CSINode) map[string]int {
-	if n == nil {
-		return nil
-	}
-	var out map[string]int
-	for _, d := range n.Spec.Drivers {
-		if d.Allocatable == nil || d.Allocatable.Count == nil {
-			continue
-		}
-		if out == nil {
-			out = map[string]int{}
-		}
-		out[d.Name] = int(*d.Allocatable.Count)
-	}
-	return out
-}
-
 // around looks things up in a state that the caller has locked.
 type around struct{ s *State }
 
