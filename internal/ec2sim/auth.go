@@ -68,6 +68,15 @@ func (s *Server) authorize(r *http.Request, body []byte, sc scope, signed bool, 
 		return nil
 	}
 	secret, ok := s.cfg.Keys[sc.accessKey]
+	s.mu.Lock()
+	held, assumed := s.sessions[sc.accessKey]
+	s.mu.Unlock()
+	if assumed {
+		if err := svc.sessionError(held, r); err != nil {
+			return err
+		}
+		secret, ok = held.secret, true
+	}
 	if !ok {
 		return svc.authError("InvalidClientTokenId", "The security token included in the request is invalid.")
 	}

@@ -1,6 +1,7 @@
 package ec2sim
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type action struct {
 	run func(*Server, *call) error
 	// free actions lock by themselves, as those that wait must.
 	free bool
+	// anonymous actions are called without a signature.
+	anonymous bool
 }
 
 // call is one request on its way through an action.
@@ -122,13 +125,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) handle(c *call) error {
 	sc, signed := parseScope(c.http)
 	c.region = sc.region
-	c.service = s.route(sc, c.http)
+	c.service = s.route(sc, c.http, c.body)
 	if c.service == nil {
 		c.service = s.services["ec2"]
 		return fail("UnknownService", "no service %q here", sc.service)
 	}
 	if err := c.parse(); err != nil {
 		return err
+	}
+	if act := c.service.actions[c.action]; act.anonymous && !signed {
+		return s.perform(c)
 	}
 	if err := s.authorize(c.http, c.body, sc, signed, c.service); err != nil {
 		s.count(c, err)
@@ -140,7 +146,7 @@ func (s *Server) handle(c *call) error {
 // route finds the service by the signature's scope, or, for a request without a
 // usable signature, by what it looks like, so that the refusal can be worded in
 // its protocol.
-func (s *Server) route(sc scope, r *http.Request) *service {
+func (s *Server) route(sc scope, r *http.Request, body []byte) *service {
 	if sc.service != "" {
 		return s.services[sc.service]
 	}
@@ -151,6 +157,9 @@ func (s *Server) route(sc scope, r *http.Request) *service {
 		return s.services["sqs"]
 	case "AWSPriceListService":
 		return s.services["pricing"]
+	}
+	if bytes.Contains(body, []byte("Action=AssumeRoleWithWebIdentity")) {
+		return s.services["sts"]
 	}
 	if strings.HasPrefix(r.URL.Path, "/clusters") {
 		return s.services["eks"]

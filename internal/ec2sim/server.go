@@ -112,6 +112,7 @@ type Server struct {
 	reservations map[string]*reservation
 	groups       map[string]*placementGroup
 	shifts       map[string]*zonalShift
+	sessions     map[string]session // by access key
 	faults       []*fault
 	boots        []*bootFault
 	spent        int64 // by instances that are forgotten, in millionths of a dollar
@@ -159,6 +160,7 @@ func New(cfg Config) (*Server, error) {
 		queues:       map[string]*queue{},
 		reservations: map[string]*reservation{},
 		groups:       map[string]*placementGroup{},
+		sessions:     map[string]session{},
 		shifts:       map[string]*zonalShift{},
 		buckets:      map[string]*bucket{},
 		counters:     map[string]*counter{},
