@@ -63,6 +63,14 @@ func (s *Ruleset) try(r *Rule, v cue.Value) string {
 			return fmt.Sprintf("a case has no field %s; there are %s", name, strings.Join(caseFields(), ", "))
 		}
 	}
+	for _, input := range []string{"facts", "cluster"} {
+		given, _ := c[input].(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(given)) {
+			if known := inputNames(input); !slices.Contains(known, name) {
+				return fmt.Sprintf("%s has no field %s; there are %s", input, name, strings.Join(known, ", "))
+			}
+		}
+	}
 	if _, ok := c["want"]; !ok {
 		return `the case doesn't say what it wants, as in want: ["spec.limits"], or want: [] for nothing`
 	}

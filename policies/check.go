@@ -42,6 +42,10 @@ type Checker struct {
 	judging      bool
 	library, own []*Rule
 	findings     diag.List
+	// judged are the clusters that were checked, and uses says by number of the waivers
+	// which of them had a use in one of these.
+	judged map[string]bool
+	uses   map[int]bool
 }
 
 // New prepares to apply the policies of a tree. A nil tree has none of its own.
@@ -50,7 +54,8 @@ func New(tree fs.FS, o Options) *Checker { return &Checker{tree: tree, options: 
 // Check applies to a cluster's bundle what the settings say, and returns what the rules
 // find. known is what is known about the bundle already.
 func (c *Checker) Check(b render.Bundle, known diag.List) diag.List {
-	return c.Ruleset(b.Cluster).Check(b, known)
+	s := c.Ruleset(b.Cluster)
+	return append(s.Check(b, known), c.idleWaivers(s)...).Sorted()
 }
 
 // Ruleset are the rules of a tree and of the library, and which of them apply to one
@@ -450,10 +455,11 @@ func (s *Ruleset) waiverFindings(unevaluated map[string]bool) diag.List {
 			return ok && err == nil
 		})
 	}
-	for _, w := range s.settings.waivers {
+	for i, w := range s.settings.waivers {
 		if w.broken || s.rules[w.rule] == nil || !w.inCluster(s.cluster) {
 			continue
 		}
+		s.settings.waivers[i].unjudged = unjudged(w.object)
 		f := diag.Finding{Severity: diag.Warning, Code: CodeWaiver, Pos: w.pos}
 		last := w.expires.Format(time.DateOnly)
 		switch {
@@ -464,14 +470,57 @@ func (s *Ruleset) waiverFindings(unevaluated map[string]bool) diag.List {
 			f.Message = fmt.Sprintf("the waiver of %s for %s ends on %s", w.rule, w.object, last)
 			f.Help = "keep the rule by then, or have it renewed by " + w.author
 		case !w.used && !unjudged(w.object) && (s.cluster == "" || w.cluster == s.cluster):
-			f.Message = fmt.Sprintf("the waiver of %s for %s waives nothing", w.rule, w.object)
-			f.Help = "remove it"
+			f = w.idle("waives nothing")
 		default:
 			continue
 		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// idleWaivers tells of waivers for several clusters that waive nothing in any of them, as
+// soon as the last of these was checked, and of those for clusters that there aren't.
+func (c *Checker) idleWaivers(s *Ruleset) diag.List {
+	if c.tree == nil || len(s.settings.waivers) == 0 {
+		return nil
+	}
+	clusters, err := render.Clusters(c.tree)
+	if err != nil {
+		return nil // Rendering says so.
+	}
+	if c.judged == nil {
+		c.judged, c.uses = map[string]bool{}, map[int]bool{}
+	}
+	c.judged[s.cluster] = true
+	var out diag.List
+	for i, w := range s.settings.waivers {
+		if w.broken || s.rules[w.rule] == nil || w.expired(s.options.At) {
+			continue
+		}
+		c.uses[i] = c.uses[i] || w.used || w.unjudged
+		of := slices.DeleteFunc(slices.Clone(clusters), func(name string) bool { return !w.inCluster(name) })
+		switch {
+		case len(of) == 0 && len(c.judged) == 1:
+			f := w.idle(fmt.Sprintf("waives nothing: the tree has no cluster %s", w.cluster))
+			if near := render.Nearest(w.cluster, clusters); near != "" {
+				f.Help = fmt.Sprintf("did you mean %s?", near)
+			}
+			out = append(out, f)
+		case c.uses[i] || w.cluster == s.cluster || s.cluster == "" || !slices.Contains(of, s.cluster):
+		case !slices.ContainsFunc(of, func(name string) bool { return !c.judged[name] }):
+			out = append(out, w.idle("waives nothing"))
+		}
+	}
+	return out
+}
+
+// idle is the finding about a waiver that has no use.
+func (w waiver) idle(what string) diag.Finding {
+	return diag.Finding{
+		Severity: diag.Warning, Code: CodeWaiver, Pos: w.pos,
+		Message: fmt.Sprintf("the waiver of %s for %s %s", w.rule, w.object, what), Help: "remove it",
+	}
 }
 
 // value is the facts as CUE gets them.

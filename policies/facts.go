@@ -2,6 +2,7 @@ package policies
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -47,6 +48,12 @@ type Facts struct {
 	// bounds; BlockedHours, in how many none of the nodes may go.
 	UnlimitedHours map[string]int `json:"unlimitedHours"`
 	BlockedHours   map[string]int `json:"blockedHours"`
+}
+
+// factNames are the fields of Facts, as rules see them.
+func factNames() []string {
+	all, _ := Facts{}.value().(map[string]any)
+	return slices.Sorted(maps.Keys(all))
 }
 
 // pool is what the facts are made from.

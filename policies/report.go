@@ -1,6 +1,10 @@
 package policies
 
-import "github.com/coppice-dev/coppice/internal/diag"
+import (
+	"slices"
+
+	"github.com/coppice-dev/coppice/internal/diag"
+)
 
 // Report tells of the rules of a tree without judging anything by them.
 type Report struct {
@@ -14,6 +18,23 @@ type Report struct {
 	// don't come out as they should.
 	Faults   diag.List `json:"faults"`
 	Findings diag.List `json:"findings"`
+}
+
+// Describe describes the rules, of those that findings are of.
+func (c *Checker) Describe(found diag.List) map[string]diag.Rule {
+	out := map[string]diag.Rule{}
+	for _, f := range found {
+		if Codes()[f.Code] != "" || out[f.Code] != (diag.Rule{}) {
+			continue
+		}
+		c.load() // Somebody found it by the rule, so that this doesn't read anything.
+		for _, r := range slices.Concat(c.library, c.own) {
+			if r.ID == f.Code {
+				out[f.Code] = diag.Rule{Title: r.Title, Why: r.Why, Help: r.Help}
+			}
+		}
+	}
+	return out
 }
 
 // Report describes the rules that there are for the clusters of the tree.

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,6 +28,17 @@ const (
 	// CodeCase marks a case of a rule that doesn't come out as it says.
 	CodeCase = "POL004"
 )
+
+// Codes says what each code of this package means. Those of rules are described by
+// [Checker.Describe].
+func Codes() map[string]string {
+	return map[string]string{
+		CodeSettings:   "settings, or a rule, can't be read",
+		CodeEvaluation: "a rule fails on an object",
+		CodeWaiver:     "a waiver has expired, soon will, or waives nothing",
+		CodeCase:       "a case doesn't come out as it says",
+	}
+}
 
 // rulesDir is the folder of a tree that holds its own rules.
 const rulesDir = "policies"
@@ -73,6 +85,17 @@ type reads struct{ fields map[string]*reads }
 
 // inputs are the fields of a rule that it is given.
 func inputs() []string { return []string{"object", "facts", "cluster"} }
+
+// inputNames are the fields of an input; nil if any may be there.
+func inputNames(input string) []string {
+	switch input {
+	case "facts":
+		return factNames()
+	case "cluster":
+		return []string{"name", "production"}
+	}
+	return nil
+}
 
 // ruleFields are the fields that a rule may have.
 func ruleFields() []string {
@@ -210,6 +233,7 @@ func (r *reader) rule(id string, v cue.Value) *Rule {
 			rule.Params = source(v)
 		case "object", "facts", "cluster":
 			rule.reads[name] = declared(v)
+			r.given(name, rule.reads[name], v)
 		case "cases":
 			r.fields(v, "", nil, func(name string, v cue.Value) { rule.places[name] = r.pkg.Position(v) })
 		case "example":
@@ -228,6 +252,24 @@ func (r *reader) rule(id string, v cue.Value) *Rule {
 		}
 	}
 	return rule
+}
+
+// given wants what a rule declares of facts and cluster to be what rules are given.
+func (r *reader) given(input string, declared *reads, v cue.Value) {
+	known := inputNames(input)
+	if known == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(declared.fields)) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		help := "there are " + strings.Join(known, ", ")
+		if s := render.Nearest(name, known); s != "" {
+			help = fmt.Sprintf("did you mean %s?", s)
+		}
+		r.fail(v.LookupPath(cue.MakePath(cue.Str(name).Optional())), fmt.Sprintf("%s has no field %s", input, name), help)
+	}
 }
 
 // source is the text of a part of a rule, as it is written.

@@ -50,6 +50,8 @@ type waiver struct {
 	// broken says that it can't be read.
 	broken bool
 	used   bool
+	// unjudged says that an object that it may be about couldn't be evaluated.
+	unjudged bool
 }
 
 // settings are the package coppice at the root of a tree.

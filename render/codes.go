@@ -76,3 +76,40 @@ const (
 	// CodePruned marks a field that an API server would drop without a word.
 	CodePruned = "API003"
 )
+
+// Codes says what each code means.
+func Codes() map[string]string {
+	return map[string]string{
+		CodeSyntax:          "the text isn't CUE, or doesn't compile",
+		CodeImport:          "an import leads nowhere",
+		CodeConflict:        "values contradict each other, or an expression fails",
+		CodeIncomplete:      "a value isn't concrete",
+		CodeModule:          "`cue.mod` can't be used",
+		CodeEvaluator:       "CUE's evaluator gave up",
+		CodeYAML:            "the text isn't YAML, or says what JSON can't",
+		CodeYAMLDuplicate:   "a field is set twice",
+		CodeTree:            "a file is refused: a link, a submodule, too large",
+		CodeNoCluster:       "there is no such cluster",
+		CodeMisnamedField:   "nothing reads a field, whose name is nearly one of the four",
+		CodeDuplicateObject: "a second object of the same kind and name",
+		CodeTooLarge:        "an object is too large for an API server",
+		CodeUnread:          "a file isn't read",
+		CodeNotCompared:     "`--against` compared nothing",
+		CodeUnknownField:    "the kind has no such field",
+		CodeType:            "a value has the wrong type",
+		CodeEnum:            "a value isn't among the choices",
+		CodeConstraint:      "a value is out of bounds, or doesn't have the right form",
+		CodeRequired:        "a required field is missing",
+		CodeIdentity:        "`apiVersion`, `kind` or `metadata.name` contradicts the place of the object",
+		CodeCondition:       "a value that another field rules out, or a field that another one asks for",
+		CodeUnknownKind:     "there is no schema for the kind",
+		CodeDoubtful:        "a value that is allowed but can't have been meant",
+		CodeReference:       "the class of a pool isn't declared",
+		CodeCatalogue:       "an instance type, family, zone or region isn't known",
+		CodeLabel:           "nothing sets a label, whose name is nearly a well-known one",
+		CodeSugar:           "an option below `coppice` can't be compiled",
+		CodeAPI:             "the CRD's schema refuses the object",
+		CodeRule:            "one of the CRD's rules refuses the object",
+		CodePruned:          "an API server would drop the field",
+	}
+}

@@ -103,8 +103,7 @@ func FindCluster(fsys fs.FS, cluster string) (string, diag.List) {
 }
 
 // Place is where a finding about the evaluation of a whole cluster stands: the file of
-// its package if there is one alone, or else the folder; for a tree that is a single
-// cluster's, the first file of its root.
+// its package if there is one alone, or else the folder, "." for the root.
 func Place(fsys fs.FS, cluster string) diag.Position {
 	dir, _, findings := clusterDir(fsys, cluster)
 	if findings != nil {
@@ -115,7 +114,10 @@ func Place(fsys fs.FS, cluster string) diag.Position {
 		return diag.Position{File: dir}
 	}
 	files := slices.DeleteFunc(slices.Clone(entries), func(e fs.DirEntry) bool { return !isCUE(e) })
-	if len(files) == 1 || dir == "." && len(files) > 0 {
+	if dir == "." && len(files) > 1 {
+		files = slices.DeleteFunc(files, func(e fs.DirEntry) bool { return e.Name() == settingsFile })
+	}
+	if len(files) == 1 {
 		return diag.Position{File: path.Join(dir, files[0].Name())}
 	}
 	return diag.Position{File: dir}

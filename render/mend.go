@@ -132,12 +132,12 @@ func (o Object) excuses(v admission.Violation, before admission.Verdict) bool {
 		return w.Message == v.Message && slices.Equal(w.Path, v.Path)
 	})
 	for _, excused := range sortedKeys(o.excused) {
-		if key == excused || strings.HasPrefix(key, excused+"\x1f") {
+		if key == excused || strings.HasPrefix(key, excused+pathSeparator) {
 			return true
 		}
 	}
 	for _, excused := range sortedKeys(o.excused) {
-		rest, around := strings.CutPrefix(excused, key+"\x1f")
+		rest, around := strings.CutPrefix(excused, key+pathSeparator)
 		if key == "" {
 			rest, around = excused, true
 		}
@@ -148,7 +148,7 @@ func (o Object) excuses(v admission.Violation, before admission.Verdict) bool {
 				return true
 			}
 		default:
-			for name := range strings.SplitSeq(rest, "\x1f") {
+			for name := range strings.SplitSeq(rest, pathSeparator) {
 				if !isDigits(name) && mentions(v.Message, name) {
 					return true
 				}

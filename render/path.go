@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// pathSeparator stands between the elements of a pathKey.
+const pathSeparator = "\x1f"
+
 // pathKey encodes a path as one string, so that it can key a map. No two paths
 // of one object share a key: an index and a field name of the same digits can't
 // both exist at one place.
@@ -16,7 +19,7 @@ func pathKey(path []any) string {
 	var b strings.Builder
 	for i, e := range path {
 		if i > 0 {
-			b.WriteByte('\x1f')
+			b.WriteString(pathSeparator)
 		}
 		switch e := e.(type) {
 		case string:

@@ -19,6 +19,8 @@ type Result struct {
 	// Judged is what the tree's policies say, if somebody applied them: [Each] doesn't. An
 	// API server's verdict isn't to be merged with it.
 	Judged diag.List
+	// Rules describe those that Judged has findings of, by their codes.
+	Rules map[string]diag.Rule
 	// Validated is what an API server would say, if somebody asked: [Each] doesn't.
 	Validated diag.List
 	// Files are those of the tree that the cluster's package consists of, with the

@@ -11,9 +11,41 @@ import (
 	"github.com/coppice-dev/coppice/schemas/sugar"
 )
 
+// joinPauses makes one finding of the conflicts between a pool's own pause and one for all
+// pools: each field of theirs may differ, and that isn't what the author has to correct.
+func (w *walker) joinPauses() {
+	at := []any{sugar.Field, "pause"}
+	first, out := -1, w.findings[:0:0]
+	for _, f := range w.findings {
+		if f.Code == CodeConflict && strings.HasPrefix(f.Path, PathString(at)+".") && strings.Contains(f.Message, "conflicting values") {
+			if first >= 0 {
+				continue
+			}
+			first = len(out)
+		}
+		out = append(out, f)
+	}
+	if first < 0 {
+		return
+	}
+	f := &out[first]
+	f.Message, f.Path = w.object.ID()+" has two pauses that differ", PathString(at)
+	f.Help = "keep one of them; to let a pool's own win over one for all pools, write the latter as nodePools: [_]: coppice: pause: *{...} | {...}"
+	for i := range f.Related {
+		f.Related[i].Message = "the other one"
+	}
+	f.Related = f.Related[:min(1, len(f.Related))]
+	w.findings = out
+}
+
 // desugar replaces what an author may write about a NodePool beyond the API by the
 // annotations that it stands for. What is known to be faulty is left out.
 func desugar(o Object, faulty [][]any) (Object, diag.List) {
+	faulty = slices.Clone(faulty)
+	for _, key := range sortedKeys(o.broken) {
+		// What couldn't be evaluated is missing from the value, and has its finding.
+		faulty = append(faulty, elements(strings.FieldsFunc(key, func(r rune) bool { return string(r) == pathSeparator })))
+	}
 	findings := annotated(o, faulty)
 	if _, ok := o.Value[sugar.Field]; !ok || o.GVK.Kind != kindNodePool {
 		return o, findings

@@ -39,6 +39,7 @@ func (w *walker) run(v cue.Value) {
 	if err := v.Validate(cue.Concrete(true)); err != nil {
 		w.remaining(value, err)
 	}
+	w.joinPauses()
 	w.object.Value, _ = value.(map[string]any)
 	if w.object.Value == nil {
 		w.object.Value = map[string]any{}
@@ -307,7 +308,7 @@ func contains(f diag.Finding, at diag.Position) bool {
 func (w *walker) reported(path []any) bool {
 	key := pathKey(path)
 	for broken := range w.object.broken {
-		if broken == key || strings.HasPrefix(broken, key+"\x1f") || key == "" {
+		if broken == key || strings.HasPrefix(broken, key+pathSeparator) || key == "" {
 			return true
 		}
 	}

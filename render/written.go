@@ -53,6 +53,18 @@ func (e *evaluator) indexFile(f *ast.File) {
 	})
 }
 
+// byPattern reports whether a field is matched by a pattern, or is part of one that is.
+func (x *written) byPattern() bool {
+	for ; x != nil; x = x.up {
+		if x.field != nil {
+			if _, pattern := x.field.Label.(*ast.ListLit); pattern {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // placeOf is where something stands; of nothing, nowhere.
 func (e *evaluator) placeOf(x *written) place {
 	switch {
@@ -152,13 +164,12 @@ func (c choice) or(d choice) choice {
 	return c
 }
 
-// rank prefers names to patterns, and then the cluster's own package.
+// rank prefers names to patterns, also of what something is written in, and then the
+// cluster's own package.
 func (e *evaluator) rank(x *written) int {
 	rank := 0
-	if x.field != nil {
-		if _, pattern := x.field.Label.(*ast.ListLit); !pattern {
-			rank += 2
-		}
+	if x.field != nil && !x.byPattern() {
+		rank += 2
 	}
 	file := strings.TrimPrefix(x.node.Pos().Filename(), "/")
 	if strings.HasPrefix(file, e.dir+"/") || e.dir == "." && !strings.Contains(file, "/") {

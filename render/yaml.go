@@ -153,10 +153,13 @@ func (r *yamlReader) top(n *yaml.Node) {
 // part reads a document that is a part of an object. A list stands at PartList.
 func (r *yamlReader) part(n *yaml.Node) {
 	r.object = &Object{places: map[string]place{"": {value: r.position(n)}}}
-	if n.Kind == yaml.SequenceNode {
+	switch n.Kind {
+	case yaml.SequenceNode:
 		r.object.Value = map[string]any{PartList: r.value(n, []any{PartList})}
-	} else {
+	case yaml.MappingNode:
 		r.object.Value, _ = r.value(n, nil).(map[string]any)
+	default:
+		r.fail(CodeType, r.position(n), "", "the document is neither an object nor a part of one", "begin it with apiVersion and kind, or remove it")
 	}
 	if !r.cut && r.object.Value != nil {
 		r.objects = append(r.objects, *r.object)

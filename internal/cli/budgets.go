@@ -30,7 +30,7 @@ func newBudgetsCommand(s Streams) *cobra.Command {
 		Long: `For each pool of the tree at DIR, and each reason to take nodes away, print how many
 nodes may be on their way out at which hours of the week that begins at --at.
 Reasons with the same week share a row. Hours in which no budget bounds anything
-are marked UNLIMITED.`,
+are marked UNLIMITED, those in which the pool is paused say so.`,
 		Example: `  coppice budgets . --cluster prod-eu --zone Europe/Berlin
   coppice budgets . --at 2026-12-24 -o markdown`,
 		Args: exactArgs(1, "DIR, the root of the tree"),
@@ -55,6 +55,8 @@ type budgetWeek struct {
 	Parts   []budgetPart `json:"parts"`
 	// UnlimitedHours is how much of the week no budget bounds.
 	UnlimitedHours float64 `json:"unlimitedHours"`
+	// Pause says who paused the pool until when, if that is later than the week's begin.
+	Pause string `json:"pause,omitempty"`
 }
 
 type budgetPart struct {
@@ -62,6 +64,8 @@ type budgetPart struct {
 	To   time.Time `json:"to"`
 	// Nodes are those of the active budgets, of which the least counts; none is unlimited.
 	Nodes []string `json:"nodes"`
+	// Paused says that no node may go, whatever the budgets are.
+	Paused bool `json:"paused,omitempty"`
 }
 
 func runBudgets(s Streams, o budgetsOptions) error {
@@ -87,6 +91,9 @@ func runBudgets(s Streams, o budgetsOptions) error {
 	if cluster == "" {
 		if clusters, err = render.Clusters(tree.fs); err != nil {
 			return &ExitError{Code: ExitFailed, Err: err}
+		}
+		if len(clusters) == 0 {
+			clusters = []string{""} // Rendering says that there is none.
 		}
 	}
 	bounds, err := o.limits.options()
@@ -146,7 +153,21 @@ func weeksOf(cluster string, object render.Object, from time.Time) ([]budgetWeek
 			return nil, err
 		}
 		w := budgetWeek{Cluster: cluster, Pool: object.Name, Reasons: []string{string(reason)}}
+		until, paused := options.PausedUntil(from)
+		if paused {
+			w.Pause = options.Pause.String()
+			if end := from.Add(7 * 24 * time.Hour); until.After(end) {
+				until = end
+			}
+			w.Parts = append(w.Parts, budgetPart{From: from, To: until.UTC(), Nodes: []string{"0"}, Paused: true})
+		}
 		for _, part := range parts {
+			if paused && part.From.Before(until) {
+				part.From = until
+			}
+			if !part.From.Before(part.To) {
+				continue
+			}
 			w.Parts = append(w.Parts, budgetPart{From: part.From.UTC(), To: part.To.UTC(), Nodes: append([]string{}, part.Nodes...)})
 			if len(part.Nodes) == 0 {
 				w.UnlimitedHours += part.To.Sub(part.From).Hours()
@@ -183,7 +204,7 @@ func budgetRows(weeks []budgetWeek, zone *time.Location) [][]string {
 			if zone != time.UTC {
 				row = append(row, clockOf(part.From, part.To, zone))
 			}
-			rows = append(rows, append(row, nodesOf(part.Nodes)))
+			rows = append(rows, append(row, nodesOf(part)))
 		}
 	}
 	return rows
@@ -194,11 +215,15 @@ func clockOf(from, to time.Time, zone *time.Location) string {
 	return from.In(zone).Format(layout) + " - " + to.In(zone).Format(layout)
 }
 
-func nodesOf(nodes []string) string {
+func nodesOf(part budgetPart) string {
+	nodes := part.Nodes
 	switch len(nodes) {
 	case 0:
 		return "UNLIMITED"
 	case 1:
+		if part.Paused {
+			return "none (paused)"
+		}
 		if nodes[0] == "0" {
 			return "none"
 		}
@@ -232,7 +257,15 @@ func writeBudgets(out io.Writer, weeks []budgetWeek, from time.Time, zone *time.
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if len(weeks) == 0 {
+		fmt.Fprintln(out, "\nthe tree declares no NodePool")
+	}
+	told := ""
 	for _, x := range weeks {
+		if who := x.Cluster + "/" + x.Pool; x.Pause != "" && who != told {
+			told = who
+			fmt.Fprintf(out, "\n%s: paused %s\n", x.Pool, x.Pause)
+		}
 		if x.UnlimitedHours > 0 {
 			fmt.Fprintf(out, "\n%s: nothing bounds disruption for %.4g hours (%s)\n", x.Pool, x.UnlimitedHours, strings.Join(x.Reasons, ", "))
 		}

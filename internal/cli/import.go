@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,6 +61,9 @@ func runImport(s Streams, o importOptions) error {
 	if o.cluster == (len(o.files) > 0) {
 		return usagef("coppice import takes either FILE... or --cluster; see 'coppice import --help'")
 	}
+	if !convert.IsPackageName(o.convert.Package) {
+		return usagef("--package %q: write a name of letters, digits and _ that begins with a letter, as in prod_eu", o.convert.Package)
+	}
 	var sources []convert.Source
 	var err error
 	if o.cluster {
@@ -100,18 +101,9 @@ func runImport(s Streams, o importOptions) error {
 func fileSources(s Streams, files []string) ([]convert.Source, error) {
 	var out []convert.Source
 	for _, file := range files {
-		var text []byte
-		var err error
-		if file == "-" {
-			text, err = io.ReadAll(s.In)
-		} else {
-			text, err = os.ReadFile(file)
-		}
-		switch {
-		case os.IsNotExist(err):
-			return nil, usagef("there is no file %s", file)
-		case err != nil:
-			return nil, &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", file, err)}
+		text, err := readInput(s, file)
+		if err != nil {
+			return nil, err
 		}
 		if len(strings.TrimSpace(string(text))) == 0 {
 			return nil, usagef("there is nothing in %s to import", cmp.Or(strings.TrimPrefix(file, "-"), "standard input"))

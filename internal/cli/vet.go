@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -84,7 +83,7 @@ func runVet(s Streams, o vetOptions) error {
 		return err
 	}
 	v := &vetter{
-		streams: s, options: o, apply: apply, bounds: bounds, texts: map[string][]byte{},
+		streams: s, options: o, apply: apply, bounds: bounds, texts: map[string][]byte{}, rules: codeRules(),
 		judge: sync.OnceValues(func() (*admission.Judge, error) { return admission.New(schemas.CRDs()) }),
 	}
 	if o.against != "" {
@@ -102,7 +101,9 @@ func runVet(s Streams, o vetOptions) error {
 		if len(v.apply.Apply) > 0 {
 			rules := policies.New(nil, v.apply)
 			rules.Prepare()
-			v.findings = append(v.findings, rules.Check(bundle, findings)...)
+			judged := rules.Check(bundle, findings)
+			v.findings = append(v.findings, judged...)
+			v.describe(rules.Describe(judged))
 		}
 		judge, err := v.judge()
 		if err != nil {
@@ -156,6 +157,8 @@ type vetter struct {
 	parts []*part
 	// files are the manifests to check.
 	files []render.File
+	// rules describe the codes of findings.
+	rules map[string]diag.Rule
 	texts map[string][]byte
 }
 
@@ -171,7 +174,7 @@ type part struct {
 
 // readLive reads the objects to judge changes against.
 func (v *vetter) readLive(file string) error {
-	text, err := v.read(file)
+	text, err := readInput(v.streams, file)
 	if err != nil {
 		return err
 	}
@@ -213,7 +216,7 @@ func (v *vetter) argument(arg string) error {
 	if v.options.cluster != "" {
 		return usagef("%s is a manifest, which belongs to no cluster: leave --cluster out", arg)
 	}
-	text, err := v.read(arg)
+	text, err := readInput(v.streams, arg)
 	if err != nil {
 		return err
 	}
@@ -222,23 +225,6 @@ func (v *vetter) argument(arg string) error {
 	}
 	v.manifest(cmp.Or(strings.TrimPrefix(slashed(arg), "-"), "stdin"), text)
 	return nil
-}
-
-func (v *vetter) read(file string) ([]byte, error) {
-	var text []byte
-	var err error
-	if file == "-" {
-		text, err = io.ReadAll(v.streams.In)
-	} else {
-		text, err = os.ReadFile(file)
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, usagef("there is no file %s", file)
-	case err != nil:
-		return nil, &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", file, err)}
-	}
-	return text, nil
 }
 
 // manifest takes a manifest, which is checked together with all others.
@@ -288,9 +274,9 @@ func (v *vetter) folder(dir string) error {
 		return usagef("%s is a folder of manifests, which belong to no cluster: leave --cluster out", dir)
 	}
 	for _, file := range manifests {
-		text, err := fs.ReadFile(tree.fs, file)
+		text, err := readInput(v.streams, tree.prefix+file)
 		if err != nil {
-			return &ExitError{Code: ExitFailed, Err: fmt.Errorf("read %s: %w", file, err)}
+			return err
 		}
 		v.manifest(tree.prefix+file, text)
 	}
@@ -357,6 +343,7 @@ func (v *vetter) vetPart(p *part) error {
 	}
 	err := isolate.Each(context.Background(), p.tree.fs, clusters, bounds, func(r render.Result) {
 		v.findings = append(v.findings, p.tree.located(r.Judged)...)
+		v.describe(r.Rules)
 		reader.note(r)
 		v.add(r.Bundle, r.Findings, r.Validated, p.tree)
 	})
@@ -391,6 +378,31 @@ func filesBelow(fsys fs.FS, extensions ...string) (files, links []string) {
 	return files, links
 }
 
+// docs is where the pages of docs/ can be read.
+const docs = "https://github.com/coppice-dev/coppice/blob/main/docs/"
+
+// codeRules describes the codes other than those of policies' rules.
+func codeRules() map[string]diag.Rule {
+	out := map[string]diag.Rule{}
+	for _, page := range []struct {
+		codes map[string]string
+		uri   string
+	}{{render.Codes(), docs + "authoring.md#codes"}, {isolate.Codes(), docs + "authoring.md#codes"}, {policies.Codes(), docs + "policies.md"}} {
+		for code, title := range page.codes {
+			out[code] = diag.Rule{Title: title, URI: page.uri}
+		}
+	}
+	return out
+}
+
+// describe keeps what the rules of policies say of themselves.
+func (v *vetter) describe(rules map[string]diag.Rule) {
+	for code, r := range rules {
+		r.URI = docs + "policies.md"
+		v.rules[code] = r
+	}
+}
+
 // source returns the text of a file that findings refer to. It is read once: there
 // may be thousands of them.
 func (v *vetter) source(name string) []byte {
@@ -413,7 +425,7 @@ func (v *vetter) write(output string, found diag.List) error {
 	case "json":
 		return diag.WriteJSON(out, found)
 	case "sarif":
-		return diag.WriteSARIF(out, found, version, v.source)
+		return diag.WriteSARIF(out, found, version, v.source, v.rules)
 	case "junit":
 		return diag.WriteJUnit(out, found)
 	case "github":

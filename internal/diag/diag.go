@@ -102,6 +102,18 @@ type Finding struct {
 	Related []Related `json:"related,omitempty"`
 }
 
+// Rule describes what findings of one code have in common.
+type Rule struct {
+	// Title is what the code means, or what holds where the rule is kept.
+	Title string `json:"title,omitempty"`
+	// Why says at more length what is bad about it.
+	Why string `json:"why,omitempty"`
+	// Help says what to do about it.
+	Help string `json:"help,omitempty"`
+	// URI is the page that documents it.
+	URI string `json:"uri,omitempty"`
+}
+
 // List is a set of findings. Its methods never change the receiver.
 type List []Finding
 

@@ -41,6 +41,14 @@ func sample() (List, Sources) {
 	}
 }
 
+// described has a rule with everything, and one with a title alone.
+func described() map[string]Rule {
+	return map[string]Rule{
+		"SCH001": {Title: "the kind has no such field", URI: "https://example.com/codes"},
+		"POL002": {Title: "Volumes are encrypted", Why: "They hold logs.", Help: "encrypt them", URI: "https://example.com/policies"},
+	}
+}
+
 func TestRenderers(t *testing.T) {
 	list, sources := sample()
 	cases := map[string]struct {
@@ -54,7 +62,7 @@ func TestRenderers(t *testing.T) {
 			return WriteText(w, l, TextOptions{Sources: sources, Color: true})
 		}},
 		"json":     {"for programs", WriteJSON},
-		"sarif":    {"for code scanning", func(w io.Writer, l List) error { return WriteSARIF(w, l, "v0.1.0", sources) }},
+		"sarif":    {"for code scanning", func(w io.Writer, l List) error { return WriteSARIF(w, l, "v0.1.0", sources, described()) }},
 		"junit":    {"for CI systems that show tests", WriteJUnit},
 		"github":   {"no text can begin a command of its own", WriteGitHub},
 		"markdown": {"no text can mention or link", WriteMarkdown},
@@ -94,7 +102,7 @@ func TestSARIFMatchesItsSchema(t *testing.T) {
 	list, sources := sample()
 	for name, l := range map[string]List{"findings": list, "nothing": nil} {
 		var out bytes.Buffer
-		if err := WriteSARIF(&out, l, "", sources); err != nil {
+		if err := WriteSARIF(&out, l, "", sources, described()); err != nil {
 			t.Fatal(err)
 		}
 		log, err := sarif.FromBytes(out.Bytes())

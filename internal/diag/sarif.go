@@ -30,7 +30,11 @@ type (
 		Rules          []sarifRule `json:"rules"`
 	}
 	sarifRule struct {
-		ID string `json:"id"`
+		ID               string        `json:"id"`
+		ShortDescription *sarifMessage `json:"shortDescription,omitempty"`
+		FullDescription  *sarifMessage `json:"fullDescription,omitempty"`
+		HelpURI          string        `json:"helpUri,omitempty"`
+		Help             *sarifMessage `json:"help,omitempty"`
 	}
 	sarifResult struct {
 		RuleID           string          `json:"ruleId"`
@@ -68,21 +72,25 @@ type (
 
 // WriteSARIF prints findings as a SARIF 2.1.0 log of one run of the tool
 // "coppice" in the given version. Columns count characters, as SARIF's consumers
-// expect; sources is asked for the lines to count in.
-func WriteSARIF(w io.Writer, l List, version string, sources Sources) error {
+// expect; sources is asked for the lines to count in. rules describes the codes, as far
+// as it knows them.
+func WriteSARIF(w io.Writer, l List, version string, sources Sources, rules map[string]Rule) error {
 	src := &lines{sources: sources}
-	rules := []sarifRule{}
+	codes := []string{}
 	for _, f := range l {
-		if !slices.Contains(rules, sarifRule{f.Code}) {
-			rules = append(rules, sarifRule{f.Code})
-		}
+		codes = append(codes, f.Code)
 	}
-	slices.SortFunc(rules, func(a, b sarifRule) int { return strings.Compare(a.ID, b.ID) })
+	slices.Sort(codes)
+	codes = slices.Compact(codes)
+	described := []sarifRule{}
+	for _, code := range codes {
+		described = append(described, rules[code].sarif(code))
+	}
 	results := []sarifResult{}
 	for _, f := range l {
 		r := sarifResult{
 			RuleID:    f.Code,
-			RuleIndex: slices.Index(rules, sarifRule{f.Code}),
+			RuleIndex: slices.Index(codes, f.Code),
 			Level:     map[Severity]string{Error: "error", Warning: "warning", Info: "note"}[f.Severity],
 			Message:   sarifMessage{sentence(f)},
 		}
@@ -108,12 +116,30 @@ func WriteSARIF(w io.Writer, l List, version string, sources Sources) error {
 		Runs: []sarifRun{{
 			Tool: sarifTool{sarifDriver{
 				Name: "coppice", Version: version,
-				InformationURI: "https://github.com/coppice-dev/coppice", Rules: rules,
+				InformationURI: "https://github.com/coppice-dev/coppice", Rules: described,
 			}},
 			ColumnKind: "unicodeCodePoints",
 			Results:    results,
 		}},
 	})
+}
+
+// sarif is the rule as SARIF has it. What isn't known is left out.
+func (r Rule) sarif(code string) sarifRule {
+	text := func(s string) *sarifMessage {
+		if s == "" {
+			return nil
+		}
+		return &sarifMessage{s}
+	}
+	help := r.Help
+	if help == "" && r.URI != "" {
+		help = "See " + r.URI
+	}
+	return sarifRule{
+		ID: code, ShortDescription: text(r.Title), FullDescription: text(cmp.Or(r.Why, r.Title)), HelpURI: r.URI,
+		Help: text(help),
+	}
 }
 
 func (s *lines) physical(p Position) *sarifPhysical {

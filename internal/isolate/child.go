@@ -59,8 +59,9 @@ func serve(in io.Reader, out io.Writer) error {
 			to.flush()
 			if judge != nil {
 				r.Judged = judge.Check(r.Bundle, r.Findings)
+				r.Rules = judge.Describe(r.Judged)
 			}
-			a := answer{Cluster: r.Bundle.Cluster, Findings: r.Findings, Judged: r.Judged, Files: r.Files}
+			a := answer{Cluster: r.Bundle.Cluster, Findings: r.Findings, Judged: r.Judged, Rules: r.Rules, Files: r.Files}
 			if len(r.Bundle.Objects) == to.objects {
 				a.Objects = to.objects
 			}

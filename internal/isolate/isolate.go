@@ -43,6 +43,16 @@ const (
 	CodeSize = "EVAL004"
 )
 
+// Codes says what each code of this package means.
+func Codes() map[string]string {
+	return map[string]string{
+		CodeTime:   "evaluating a cluster takes too long",
+		CodeMemory: "evaluating a cluster takes too much memory",
+		CodeCrash:  "the evaluator fails on a cluster",
+		CodeSize:   "the tree, or what it evaluates to, is too large",
+	}
+}
+
 // Options bound one evaluation. The zero value of each field stands for its default.
 type Options struct {
 	// Time is how much processor time an evaluation may take, to the second, and five

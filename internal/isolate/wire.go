@@ -27,11 +27,12 @@ const (
 
 // answer is what the child has to say about a cluster besides its objects.
 type answer struct {
-	Cluster  string           `json:"cluster,omitempty"`
-	Findings diag.List        `json:"findings,omitempty"`
-	Judged   diag.List        `json:"judged,omitempty"`
-	Files    []string         `json:"files,omitempty"`
-	Report   *policies.Report `json:"report,omitempty"`
+	Cluster  string               `json:"cluster,omitempty"`
+	Findings diag.List            `json:"findings,omitempty"`
+	Judged   diag.List            `json:"judged,omitempty"`
+	Rules    map[string]diag.Rule `json:"rules,omitempty"`
+	Files    []string             `json:"files,omitempty"`
+	Report   *policies.Report     `json:"report,omitempty"`
 	// Objects is how many of the objects that were sent count: all or none.
 	Objects int `json:"objects,omitempty"`
 
@@ -45,7 +46,7 @@ type answer struct {
 
 // result is the answer to one who asked about a cluster.
 func (a answer) result() render.Result {
-	r := render.Result{Bundle: render.NewBundle(a.Cluster, a.objects), Findings: a.Findings, Judged: a.Judged, Files: a.Files}
+	r := render.Result{Bundle: render.NewBundle(a.Cluster, a.objects), Findings: a.Findings, Judged: a.Judged, Rules: a.Rules, Files: a.Files}
 	if a.validated != nil {
 		if validated := a.validated(); len(a.objects) > 0 {
 			r.Validated = validated

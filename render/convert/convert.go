@@ -54,6 +54,8 @@ type Result struct {
 	parts []map[string]any
 	// settings are flags of the controller.
 	settings []string
+	// kubelets are settings of pools that are to be moved to their classes.
+	kubelets []kubelet
 	options  Options
 }
 
@@ -85,11 +87,18 @@ func Convert(sources []Source, o Options) (*Result, diag.List) {
 		if found.HasErrors() {
 			continue // What was read isn't what was meant.
 		}
+		if len(docs) == 0 && len(found) == 0 {
+			findings = append(findings, diag.Finding{
+				Severity: diag.Info, Code: CodeSkipped, Pos: diag.Position{File: src.Name, Line: 1, Col: 1},
+				Message: "the file holds no document, so there is nothing to import",
+			})
+		}
 		for _, doc := range docs {
 			c := &converter{options: o, doc: doc, result: r, out: &findings}
 			c.document()
 		}
 	}
+	r.placeKubelets()
 	return r, findings.Sorted()
 }
 
@@ -138,6 +147,9 @@ func (c *converter) set(dst map[string]any, name string, x any, from []any) bool
 
 func (c *converter) document() {
 	v := copyOf(c.doc.Value).(map[string]any)
+	if c.doc.GVK.Group == "karpenter.sh" || c.doc.GVK.Group == "karpenter.k8s.aws" {
+		c.wantObjects(v)
+	}
 	group, version, kind := c.doc.GVK.Group, c.doc.GVK.Version, c.doc.GVK.Kind
 	switch {
 	case kind == "" && v["nodegroup"] != nil, v["nodegroupName"] != nil && kind == "":
@@ -164,6 +176,27 @@ func (c *converter) document() {
 		c.note(diag.Info, CodeSkipped, []any{"kind"}, kind+" is what a pool has launched, not what is declared, so it is skipped", "")
 	default:
 		c.note(diag.Info, CodeSkipped, []any{"kind"}, kind+" isn't about nodes, so it is skipped", "")
+	}
+}
+
+// wantObjects refuses what isn't an object where the conversion writes into one.
+func (c *converter) wantObjects(v map[string]any) {
+	for _, path := range [][]any{
+		{"spec"}, {"spec", "disruption"}, {"spec", "metadataOptions"}, {"spec", "template"}, {"spec", "template", "metadata"},
+		{"spec", "template", "spec"}, {"spec", "template", "spec", "nodeClassRef"},
+	} {
+		in, name := v, path[len(path)-1].(string)
+		for _, e := range path[:len(path)-1] {
+			in, _ = in[e.(string)].(map[string]any)
+		}
+		x, there := in[name]
+		if _, ok := x.(map[string]any); !there || ok {
+			continue
+		}
+		delete(in, name)
+		if x != nil { // To an API server, null says nothing.
+			c.lossy(path, render.PathString(path)+" must be an object", "correct it")
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/literal"
+	"cuelang.org/go/cue/parser"
 )
 
 // Objects is how many objects there are.
@@ -21,6 +22,12 @@ func (r *Result) Objects() int {
 		n += len(all)
 	}
 	return n
+}
+
+// IsPackageName reports whether a package can have the name.
+func IsPackageName(name string) bool {
+	f, err := parser.ParseFile("", "package "+name+"\n", parser.PackageClauseOnly)
+	return err == nil && f.PackageName() == name && name != "_"
 }
 
 // CUE writes the result as a file of a cluster's package. Parts of objects come as they

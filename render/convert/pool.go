@@ -18,9 +18,11 @@ func (c *converter) nodePool(v map[string]any, version string) map[string]any {
 	}
 	v = c.object(v)
 	if spec, ok := v["spec"].(map[string]any); ok {
+		move := c.takeKubelet(spec)
 		c.poolSpec(spec, []any{"spec"})
 		c.classRef(spec, []any{"spec", "template", "spec"}, version)
 		c.requirementsThere(spec)
+		move()
 	}
 	return v
 }
@@ -159,8 +161,10 @@ func (c *converter) provisioner(v map[string]any) map[string]any {
 	path := []any{"spec"}
 	_, emptied := spec["ttlSecondsAfterEmpty"]
 	consolidation, _ := spec["consolidation"].(map[string]any)
+	move := c.takeKubelet(spec)
 	c.poolSpec(spec, path)
 	c.classRef(spec, at(path), "v1alpha5")
+	move()
 	if !emptied && consolidation["enabled"] != true {
 		// Nothing was ever taken away for being empty.
 		d := sub(spec, "disruption")
