@@ -50,6 +50,12 @@ func Manifests(files ...File) (Bundle, diag.List) {
 			continue
 		}
 		found, more := readYAML(file.Name, file.Text, false)
+		if len(found) == 0 && len(more) == 0 {
+			more = diag.List{{
+				Severity: diag.Warning, Code: CodeUnread, Pos: diag.Position{File: file.Name},
+				Message: "the file holds no object, so there is nothing to check", Help: "leave it out, or look where its objects went",
+			}}
+		}
 		objects, findings = append(objects, found...), append(findings, more...)
 	}
 	c, err := newChecker(schemas.CUE())

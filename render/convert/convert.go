@@ -54,6 +54,7 @@ type Result struct {
 	parts []map[string]any
 	// settings are flags of the controller.
 	settings []string
+	pools    []poolOf
 	// kubelets are settings of pools that are to be moved to their classes.
 	kubelets []kubelet
 	options  Options
@@ -99,6 +100,7 @@ func Convert(sources []Source, o Options) (*Result, diag.List) {
 		}
 	}
 	r.placeKubelets()
+	r.missingClasses()
 	return r, findings.Sorted()
 }
 

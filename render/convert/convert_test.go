@@ -107,8 +107,8 @@ func TestShared(t *testing.T) {
 			"      expireAfter: 720h\n      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}\n      requirements: [{key: kubernetes.io/arch, operator: In, values: [" + arch + "]}]\n")
 	}
 	result, found := Convert([]Source{{"pools.yaml", []byte(text.String())}}, Options{})
-	if len(found) > 0 {
-		t.Errorf("findings: %v", found)
+	if len(found) != 1 || found[0].Code != CodeMissing || found[0].Severity != diag.Warning || found[0].Pos.Line != 10 {
+		t.Errorf("not one finding about the class that is kept elsewhere: %v", found)
 	}
 	out, err := result.CUE()
 	if err != nil {
@@ -220,7 +220,7 @@ func TestManyPools(t *testing.T) {
 		t.Fatal(err)
 	}
 	result, found := Convert([]Source{{"a.json", list}}, Options{})
-	if len(found) > 0 {
+	if len(found) != 1 || found[0].Code != CodeMissing {
 		t.Fatalf("%v", found)
 	}
 	out, err := result.CUE()

@@ -131,6 +131,7 @@ func (c *converter) expireAfter(spec map[string]any, after any, from []any, mess
 
 // classRef completes the reference to a class.
 func (c *converter) classRef(spec map[string]any, path []any, version string) {
+	c.result.pools = append(c.result.pools, poolOf{c, spec, at(path, "nodeClassRef")})
 	inner := sub(spec, "template", "spec")
 	ref, ok := inner["nodeClassRef"].(map[string]any)
 	if !ok {
@@ -150,6 +151,29 @@ func (c *converter) classRef(spec map[string]any, path []any, version string) {
 			ref[f.name] = f.value
 			c.note(diag.Info, CodeDefault, here, fmt.Sprintf("nodeClassRef.%s is required in v1: %s is filled in", f.name, f.value), "")
 		}
+	}
+}
+
+// poolOf is a pool that refers to a class at path.
+type poolOf struct {
+	from *converter
+	spec map[string]any
+	path []any
+}
+
+// missingClasses tells, each once, of classes that pools refer to and that aren't imported
+// with them: a cluster's package has to declare them.
+func (r *Result) missingClasses() {
+	told := map[string]bool{}
+	for _, p := range r.pools {
+		ref := reference(p.spec)
+		name, _ := ref["name"].(string)
+		if ref["kind"] != "EC2NodeClass" || ref["group"] != "karpenter.k8s.aws" || name == "" || told[name] || r.objects["nodeClasses"][name] != nil {
+			continue
+		}
+		told[name] = true
+		p.from.note(diag.Warning, CodeMissing, p.path, fmt.Sprintf("the EC2NodeClass %s, which the pool refers to, isn't among what is imported", name),
+			"import it as well, or declare it under nodeClasses in the cluster's package")
 	}
 }
 
