@@ -72,6 +72,10 @@ func (c *converter) terms(selector map[string]any, images bool, path []any) []an
 	var ids []any
 	out := []any{map[string]any{}}
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
+		if _, ok := selector[key].(string); !ok {
+			c.lossy(at(path, key), "a selector's values must be strings", "quote it")
+			continue
+		}
 		values := strings.Split(fmt.Sprint(selector[key]), ",")
 		if key == "aws-ids" || key == "aws::ids" || key == "aws:ec2:image:id" {
 			for _, id := range values {

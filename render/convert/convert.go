@@ -150,7 +150,7 @@ func (c *converter) set(dst map[string]any, name string, x any, from []any) bool
 func (c *converter) document() {
 	v := copyOf(c.doc.Value).(map[string]any)
 	if c.doc.GVK.Group == "karpenter.sh" || c.doc.GVK.Group == "karpenter.k8s.aws" {
-		c.wantObjects(v)
+		c.wantForms(v)
 	}
 	group, version, kind := c.doc.GVK.Group, c.doc.GVK.Version, c.doc.GVK.Kind
 	switch {
@@ -181,23 +181,32 @@ func (c *converter) document() {
 	}
 }
 
-// wantObjects refuses what isn't an object where the conversion writes into one.
-func (c *converter) wantObjects(v map[string]any) {
-	for _, path := range [][]any{
-		{"spec"}, {"spec", "disruption"}, {"spec", "metadataOptions"}, {"spec", "template"}, {"spec", "template", "metadata"},
-		{"spec", "template", "spec"}, {"spec", "template", "spec", "nodeClassRef"},
+// wantForms refuses what is neither object nor list where the conversion reads or writes one.
+func (c *converter) wantForms(v map[string]any) {
+	for _, want := range []struct {
+		path []any
+		list bool
+	}{
+		{path: []any{"spec"}}, {path: []any{"spec", "disruption"}}, {path: []any{"spec", "metadataOptions"}}, {path: []any{"spec", "limits"}},
+		{path: []any{"spec", "limits", "resources"}}, {path: []any{"spec", "providerRef"}}, {path: []any{"spec", "consolidation"}},
+		{path: []any{"spec", "subnetSelector"}}, {path: []any{"spec", "securityGroupSelector"}}, {path: []any{"spec", "amiSelector"}},
+		{path: []any{"spec", "requirements"}, list: true}, {path: []any{"spec", "template"}}, {path: []any{"spec", "template", "metadata"}},
+		{path: []any{"spec", "template", "spec"}}, {path: []any{"spec", "template", "spec", "nodeClassRef"}},
+		{path: []any{"spec", "template", "spec", "requirements"}, list: true},
 	} {
-		in, name := v, path[len(path)-1].(string)
-		for _, e := range path[:len(path)-1] {
+		in, name := v, want.path[len(want.path)-1].(string)
+		for _, e := range want.path[:len(want.path)-1] {
 			in, _ = in[e.(string)].(map[string]any)
 		}
 		x, there := in[name]
-		if _, ok := x.(map[string]any); !there || ok {
+		_, isObject := x.(map[string]any)
+		_, isList := x.([]any)
+		if !there || want.list && isList || !want.list && isObject {
 			continue
 		}
 		delete(in, name)
 		if x != nil { // To an API server, null says nothing.
-			c.lossy(path, render.PathString(path)+" must be an object", "correct it")
+			c.lossy(want.path, fmt.Sprintf("%s must be %s", render.PathString(want.path), map[bool]string{true: "a list", false: "an object"}[want.list]), "correct it")
 		}
 	}
 }

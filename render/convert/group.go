@@ -311,7 +311,11 @@ func (g *group) update(x any) {
 // scalingGroups converts what 'aws autoscaling describe-auto-scaling-groups' prints, for
 // groups that the Cluster Autoscaler runs.
 func (c *converter) scalingGroups(v map[string]any) {
-	for i, x := range list(v["AutoScalingGroups"]) {
+	groups := list(v["AutoScalingGroups"])
+	if len(groups) == 0 {
+		c.note(diag.Error, CodeMissing, []any{"AutoScalingGroups"}, "the answer holds no groups", "give the whole answer of 'aws autoscaling describe-auto-scaling-groups', for groups that there are")
+	}
+	for i, x := range groups {
 		from, _ := x.(map[string]any)
 		path := []any{"AutoScalingGroups", i}
 		name, _ := from["AutoScalingGroupName"].(string)

@@ -138,6 +138,11 @@ func TestNotObjects(t *testing.T) {
 		"spec is text":      {pool + "spec: hello\n", CodeLossy, 4},
 		"template is text":  {pool + "spec:\n  template: hello\n", CodeLossy, 5},
 		"a list as a spec":  {pool + "spec:\n  template:\n    spec: [a]\n", CodeLossy, 6},
+		"requirements":      {"apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec:\n  requirements: {a: b}\n", CodeLossy, 5},
+		"limits":            {"apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec:\n  limits: {resources: 5}\n", CodeLossy, 5},
+		"quoted":            {"apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: a}\nspec:\n  consolidation: {enabled: \"true\"}\n", CodeLossy, 5},
+		"a selector":        {"apiVersion: karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate\nmetadata: {name: a}\nspec:\n  subnetSelector: {a: [b]}\n", CodeLossy, 5},
+		"no groups":         {"{\"AutoScalingGroups\": []}\n", CodeMissing, 1},
 		"options are a int": {"apiVersion: karpenter.k8s.aws/v1beta1\nkind: EC2NodeClass\nmetadata: {name: a}\nspec: {metadataOptions: 5}\n", CodeLossy, 4},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -310,6 +310,10 @@ func (c *converter) ttl(spec map[string]any, path []any) {
 	}
 	delete(spec, "consolidation")
 	here := at(path, "consolidation")
+	if enabled, ok := consolidation["enabled"]; ok && enabled != true && enabled != false {
+		c.lossy(at(here, "enabled"), "consolidation.enabled must be true or false", "correct it")
+		return
+	}
 	if consolidation["enabled"] != true {
 		c.moved(here, "consolidation that isn't enabled is left out")
 		return
