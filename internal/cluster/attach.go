@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -11,25 +12,47 @@ import (
 
 // attachments is what the nodes of each instance type report at least of how many
 // volumes can be attached, by CSI driver. What a driver will report of a node is known
-// only once it runs there; until then the node is taken for one like those seen.
+// only once it runs there; until then the node is taken for one like those that are there.
 type attachments struct {
+	// reports counts nodes by type, driver and what they report.
+	reports map[string]map[string]map[int]int
+	// least is by type and driver. The inner maps are never changed, as problems share
+	// them.
 	least map[string]map[string]int
-	// moment grows with every change.
+	// moment grows with every change of least.
 	moment uint64
 }
 
-// note takes a report over. The inner maps are never changed, as they are shared with
-// problems.
-func (a *attachments) note(instanceType string, limits map[string]int) {
+// count adds a node's report, or with -1 takes it back.
+func (a *attachments) count(instanceType string, limits map[string]int, sign int) {
+	if instanceType == "" {
+		return
+	}
 	for driver, n := range limits {
-		if had, ok := a.least[instanceType][driver]; ok && had <= n || instanceType == "" {
+		if a.reports[instanceType] == nil {
+			a.reports[instanceType] = map[string]map[int]int{}
+		}
+		nodes := a.reports[instanceType][driver]
+		if nodes == nil {
+			nodes = map[int]int{}
+			a.reports[instanceType][driver] = nodes
+		}
+		if nodes[n] += sign; nodes[n] == 0 {
+			delete(nodes, n)
+		}
+		had, known := a.least[instanceType][driver]
+		if known && len(nodes) > 0 && had == slices.Min(slices.Collect(maps.Keys(nodes))) {
 			continue
 		}
 		next := maps.Clone(a.least[instanceType])
 		if next == nil {
 			next = map[string]int{}
 		}
-		next[driver] = n
+		if len(nodes) > 0 {
+			next[driver] = slices.Min(slices.Collect(maps.Keys(nodes)))
+		} else {
+			delete(next, driver)
+		}
 		a.least[instanceType] = next
 		a.moment++
 	}
@@ -52,25 +75,12 @@ func (a *attachments) of(types []cloud.InstanceType) map[string]int {
 	return out
 }
 
-// setCSINode is called with the lock held.
-func (s *State) setCSINode(o *storagev1.CSINode) {
-	old := attachLimits(s.csiNodes[o.Name])
-	s.csiNodes[o.Name] = o
-	s.touchNamed(o.Name)
-	limits := attachLimits(o)
-	for driver, n := range old {
-		// A driver takes its report back while it's updated: what it said stays known.
-		// More than before may mean that the least of the type is more.
-		if limits[driver] > n {
-			s.attach.least = map[string]map[string]int{}
-			for name, c := range s.csiNodes {
-				s.attach.note(s.typeOf(name), attachLimits(c))
-			}
-			s.attach.moment++
-			return
-		}
-	}
-	s.attach.note(s.typeOf(o.Name), limits)
+// recount changes what is known of a Node or its CSINode. It is called with the lock
+// held.
+func (s *State) recount(node string, change func()) {
+	s.attach.count(s.typeOf(node), attachLimits(s.csiNodes[node]), -1)
+	change()
+	s.attach.count(s.typeOf(node), attachLimits(s.csiNodes[node]), 1)
 }
 
 // typeOf is a Node's instance type, "" if it isn't known.
@@ -82,19 +92,29 @@ func (s *State) typeOf(node string) string {
 }
 
 // attachOf is how many volumes can be attached to a Node, by driver: what its drivers
-// report, and before one does, what it does on nodes of the type.
+// report, and before one does, what it does on nodes of the type. A driver whose
+// topology the Node doesn't have can't make any volume for it.
 func (s *State) attachOf(n *corev1.Node) map[string]int {
-	csi := s.csiNodes[n.Name]
 	out := maps.Clone(s.attach.least[s.typeOf(n.Name)])
-	if len(out) == 0 {
-		return attachLimits(csi)
+	set := func(driver string, count int) {
+		if out == nil {
+			out = map[string]int{}
+		}
+		out[driver] = count
 	}
-	if csi != nil {
+	if csi := s.csiNodes[n.Name]; csi != nil {
 		for _, d := range csi.Spec.Drivers {
 			delete(out, d.Name)
+			if d.Allocatable != nil && d.Allocatable.Count != nil {
+				set(d.Name, int(*d.Allocatable.Count))
+			}
+			for _, key := range d.TopologyKeys {
+				if _, ok := n.Labels[volumeLabel(key)]; !ok {
+					set(d.Name, 0)
+				}
+			}
 		}
 	}
-	maps.Copy(out, attachLimits(csi))
 	return out
 }
 

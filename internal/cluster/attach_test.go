@@ -51,14 +51,16 @@ func TestAttachLimitsOfTypes(t *testing.T) {
 		{"the report comes before its node", report("a", 3), 1},
 		{"the node is of the type", node("a"), 2},
 		{"another can attach less", func() { node("b")(); report("b", 1)() }, 4},
-		{"its driver is being updated", func() { s.Set(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "b"}}) }, 4},
-		{"the driver has freed what it had reserved", func() { report("b", 1)(); report("b", 4)() }, 2},
+		{"its driver is being updated", func() { s.Set(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "b"}}) }, 2},
+		{"it can attach more than before", report("b", 4), 2},
+		{"the other is gone, and reports no more", func() { s.DeleteNode("a") }, 1},
+		{"it is back, as it was", node("a"), 2},
 		{"both are gone", func() {
-			s.DeleteNode("a")
-			s.DeleteNode("b")
 			s.Delete(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 			s.Delete(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "b"}})
-		}, 2},
+			s.DeleteNode("a")
+			s.DeleteNode("b")
+		}, 1},
 	} {
 		step.do()
 		if err := m.Sync(s, pools); err != nil {

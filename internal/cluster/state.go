@@ -150,7 +150,7 @@ func NewState(c clock.PassiveClock) *State {
 		volumes:        map[string]*corev1.PersistentVolume{},
 		storageClasses: map[string]*storagev1.StorageClass{},
 		csiNodes:       map[string]*storagev1.CSINode{},
-		attach:         attachments{least: map[string]map[string]int{}},
+		attach:         attachments{reports: map[string]map[string]map[int]int{}, least: map[string]map[string]int{}},
 		budgets:        map[types.NamespacedName]*policyv1.PodDisruptionBudget{},
 		went:           map[string]uint64{},
 		changed:        make(chan struct{}, 1),
@@ -306,10 +306,7 @@ func (s *State) SetNode(n *corev1.Node) {
 	if old == nil && s.claimOf[n.Spec.ProviderID] != "" {
 		s.notify() // pods that were planned onto the claim can be nominated now
 	}
-	s.nodes[n.Name] = n
-	if old == nil || old.Labels[corev1.LabelInstanceTypeStable] != n.Labels[corev1.LabelInstanceTypeStable] {
-		s.attach.note(s.typeOf(n.Name), attachLimits(s.csiNodes[n.Name]))
-	}
+	s.recount(n.Name, func() { s.nodes[n.Name] = n })
 	if id := n.Spec.ProviderID; id != "" {
 		s.nodeOf[id] = n.Name
 	}
@@ -342,7 +339,7 @@ func (s *State) DeleteNode(name string) {
 	if len(s.expected[name]) > 0 {
 		s.notify()
 	}
-	delete(s.nodes, name)
+	s.recount(name, func() { delete(s.nodes, name) })
 	delete(s.moved, name)
 	delete(s.nominated, name)
 }
@@ -384,7 +381,8 @@ func (s *State) Set(o any) {
 			return // its status changes with every pod
 		}
 	case *storagev1.CSINode:
-		s.setCSINode(o)
+		s.recount(o.Name, func() { s.csiNodes[o.Name] = o })
+		s.touchNamed(o.Name)
 		return
 	}
 	s.touchAround()
@@ -406,7 +404,7 @@ func (s *State) Delete(o any) {
 	case *policyv1.PodDisruptionBudget:
 		delete(s.budgets, key(o))
 	case *storagev1.CSINode:
-		delete(s.csiNodes, o.Name)
+		s.recount(o.Name, func() { delete(s.csiNodes, o.Name) })
 		s.touchNamed(o.Name)
 		return
 	}
