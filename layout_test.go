@@ -19,7 +19,7 @@ const module = "github.com/coppice-dev/coppice/"
 // tiers orders the folders: a package imports only from tiers below its own, or
 // along an edge of sideways.
 var tiers = [][]string{
-	{"internal/diag", "internal/pack", "internal/catalogue", "internal/record", "schemas"},
+	{"internal/diag", "internal/pack", "internal/catalogue", "internal/record", "internal/githubapp", "schemas"},
 	{"render", "policies", "internal/plan", "internal/consolidate"},
 	{"internal/git", "internal/kube", "internal/cloud", "internal/cluster", "internal/forge", "internal/isolate", "internal/snapshot", "internal/explain", "internal/adopt"},
 	{"reconcile"},
@@ -38,6 +38,7 @@ var sideways = map[[2]string]string{
 	{"internal/isolate", "internal/isolate"}:  "one parent, one child",
 	{"internal/explain", "internal/snapshot"}: "an answer is out of a picture",
 	{"internal/snapshot", "internal/cluster"}: "a picture keeps what the controller's cache keeps",
+	{"internal/snapshot", "internal/cloud"}:   "a picture keeps what the controller knows of prices",
 	{"internal/git", "internal/git"}:          "one client",
 	{"reconcile", "reconcile"}:                "reconcile.go wires the controllers",
 	{"internal/cli", "internal/cli"}:          "one command tree",

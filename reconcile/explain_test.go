@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cli"
 	"github.com/coppice-dev/coppice/internal/explain"
 	"github.com/coppice-dev/coppice/internal/record"
+	"github.com/coppice-dev/coppice/internal/snapshot"
 )
 
 // command runs one of ours against the sandbox.
@@ -37,7 +38,7 @@ func (l *loop) token(name string, allowed bool) string {
 	objects := []client.Object{account}
 	if allowed {
 		objects = append(objects,
-			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{record.Path}, Verbs: []string{"get"}}}},
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{record.Path, snapshot.ControllerPath}, Verbs: []string{"get"}}}},
 			&rbacv1.ClusterRoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},

@@ -234,7 +234,10 @@ func TestGitea(t *testing.T) {
 	withdrawn := adoption("open")
 	edit(`{"spec":{"limits":{"cpu":24}}}`)
 	eventually(t, "the report to go", time.Minute, func() (bool, string) { r := report(); return r == "", r })
-	eventually(t, "the pull request to go", time.Minute, func() (bool, string) { n := adoption("open"); return n == 0 && adoption("closed") == withdrawn, fmt.Sprint(n) })
+	eventually(t, "the pull request to go", time.Minute, func() (bool, string) {
+		n := adoption("open")
+		return n == 0 && adoption("closed") == withdrawn, fmt.Sprint(n)
+	})
 
 	// Merged, it is what Git says.
 	edit(`{"spec":{"limits":{"cpu":"98"}}}`)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
+	"github.com/coppice-dev/coppice/reconcile/pullrequest"
 	"github.com/coppice-dev/coppice/reconcile/source"
 )
 
@@ -21,6 +22,9 @@ import (
 func runSources(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := source.Setup(mgr, o.Source); err != nil {
 		return fmt.Errorf("set up source: %w", err)
+	}
+	if err := pullrequest.Setup(mgr, pullrequest.Options{ClusterName: o.Source.ClusterName, Evaluate: o.Source.Evaluate, Jitter: o.Source.Jitter}); err != nil {
+		return fmt.Errorf("set up pullrequest: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return fmt.Errorf("add health check: %w", err)

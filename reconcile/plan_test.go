@@ -172,6 +172,8 @@ func TestPlanForetells(t *testing.T) {
 		t.Errorf("the cluster's plan isn't its snapshot's:\n%s\n%s", a, b)
 	}
 
+	l.asks(after, live.Fleet)
+
 	old := l.machines()
 	l.apply(after)
 	began := time.Now()
@@ -255,6 +257,36 @@ func TestPlanForetells(t *testing.T) {
 		f.Replace, f.Remove, f.Hold, f.Before, f.After, f.Seconds, len(goes), len(drifted), float64(usd(old))/1e6, float64(usd(now))/1e6, took.Seconds())
 	if f.Replace < 4 || f.Hold != 1 {
 		t.Errorf("the case is no case: %d are replaced and %d held", f.Replace, f.Hold)
+	}
+}
+
+// asks plans with what the controller says of prices and of its flags, from the cluster and
+// from a snapshot. All in this test is on-demand, which costs what the catalogue says.
+func (l *loop) asks(tree string, without *plan.Fleet) {
+	l.t.Helper()
+	known := []string{"--kubeconfig", l.env.Kubeconfig, "--controller", "https://" + l.secure, "--insecure-skip-tls-verify", "--token", l.token("planner", true)}
+	file := filepath.Join(l.t.TempDir(), "told.json")
+	if err := os.WriteFile(file, []byte(command(l.t, cli.ExitOK, append([]string{"snapshot"}, known...)...)), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+	for name, args := range map[string][]string{"cluster": known, "snapshot": {"--snapshot", file}} {
+		var p plan.Plan
+		if err := json.Unmarshal([]byte(command(l.t, cli.ExitOK, append([]string{"plan", tree, "-o", "json"}, args...)...)), &p); err != nil {
+			l.t.Fatal(err)
+		}
+		f := p.Fleet
+		if f.Prices == nil || f.Prices.From != plan.PricesController || f.Prices.NoSpot || f.Prices.At.IsZero() || f.Prices.Region != "us-west-2" {
+			l.t.Errorf("%s: prices are from %+v", name, f.Prices)
+		}
+		if f.Before != without.Before || f.After != without.After || !slices.Equal(f.Launches, without.Launches) {
+			l.t.Errorf("%s: %s to %s with %v; without the controller it was %s to %s with %v", name, f.Before, f.After, f.Launches, without.Before, without.After, without.Launches)
+		}
+		if !slices.Contains(f.Basis, "The flags that decide are the defaults, as the controller says.") {
+			l.t.Errorf("%s: %q", name, f.Basis)
+		}
+	}
+	if out := command(l.t, cli.ExitOK, append([]string{"plan", tree, "--preference-policy", "Ignore"}, known...)...); !strings.Contains(out, "other flags than it does: --preference-policy=Ignore") {
+		l.t.Errorf("a flag of one's own:\n%s", out)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
@@ -48,6 +49,8 @@ type Cloud interface {
 	interrupt.Queue
 	nodeclass.Cloud
 	keep.Cloud
+	// Market is what plans of pull requests and of people count with.
+	Market(ctx context.Context) (cloud.Market, error)
 }
 
 // Options configure the controllers.
@@ -76,6 +79,9 @@ type Options struct {
 	// a pool's minValues can't be met.
 	Preferences pack.Policy
 	MinValues   pack.MinValuesPolicy
+	// Settings are these and more in the words of the flags, for plans that rehearse what
+	// would be decided; nil stands for the defaults.
+	Settings *snapshot.Settings
 	// Timeouts bound how long a NodeClaim may take to become a ready Node.
 	Timeouts lifecycle.Timeouts
 	// KnowledgeNamespace is where the ConfigMap is that keeps what was learnt of the
@@ -117,7 +123,16 @@ func Run(ctx context.Context, o Options) error {
 	}
 	tracker := &health.Tracker{}
 	state, book := cluster.NewState(clk), record.NewBook()
-	if err := serveRecord(mgr, book, o); err != nil {
+	tell := func(ctx context.Context) (*snapshot.Controller, error) {
+		c := &snapshot.Controller{Settings: snapshot.DefaultSettings()}
+		if o.Settings != nil {
+			c.Settings = *o.Settings
+		}
+		var err error
+		c.Market, err = o.Cloud.Market(ctx)
+		return c, err
+	}
+	if err := serveRecord(mgr, book, tell, o); err != nil {
 		return err
 	}
 	synced, err := cluster.Watch(ctx, mgr.GetCache(), state)
@@ -140,7 +155,7 @@ func Run(ctx context.Context, o Options) error {
 	for name, setup := range map[string]func() error{
 		"source": func() error { return source.Setup(mgr, o.Source) },
 		"pullrequest": func() error {
-			return pullrequest.Setup(mgr, pullrequest.Options{ClusterName: o.Source.ClusterName, Evaluate: o.Source.Evaluate, Jitter: o.Source.Jitter})
+			return pullrequest.Setup(mgr, pullrequest.Options{ClusterName: o.Source.ClusterName, Evaluate: o.Source.Evaluate, Jitter: o.Source.Jitter, Controller: tell})
 		},
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
 		"provision": func() error {
@@ -231,16 +246,16 @@ type telling struct {
 // GetEventRecorder implements ctrl.Manager.
 func (t telling) GetEventRecorder(string) recorder.EventRecorder { return t.recorder }
 
-// serveRecord serves what was decided. Who asks has to give a bearer token that the
-// API server knows and be allowed to get the path.
-func serveRecord(mgr ctrl.Manager, book *record.Book, o Options) error {
+// serveRecord serves what was decided and what it rests on. Who asks has to give a bearer
+// token that the API server knows and be allowed to get the path.
+func serveRecord(mgr ctrl.Manager, book *record.Book, tell snapshot.Tell, o Options) error {
 	if o.SecureAddress == "" {
 		return nil // the server would choose an address by itself
 	}
 	server, err := metricsserver.NewServer(metricsserver.Options{
 		BindAddress: o.SecureAddress, SecureServing: true,
 		FilterProvider: filters.WithAuthenticationAndAuthorization,
-		ExtraHandlers:  map[string]http.Handler{record.Path: book},
+		ExtraHandlers:  map[string]http.Handler{record.Path: book, snapshot.ControllerPath: tell},
 	}, o.Kube, mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("serve the decision record at %s: %w", o.SecureAddress, err)

@@ -29,6 +29,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/isolate"
+	"github.com/coppice-dev/coppice/internal/snapshot"
 	"github.com/coppice-dev/coppice/policies"
 	"github.com/coppice-dev/coppice/reconcile"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
@@ -128,7 +129,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.timeouts.Initialization, "initialization-timeout", lifecycle.DefaultTimeouts.Initialization, "give a NodeClaim up whose Node isn't ready for pods this long after its registration, 0 for never [INITIALIZATION_TIMEOUT]")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`host:port` of the metrics server, 0 for none [METRICS_BIND_ADDRESS]")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:8081", "`host:port` of the health probes, 0 for none [HEALTH_PROBE_BIND_ADDRESS]")
-	f.StringVar(&o.secureAddress, "secure-bind-address", "127.0.0.1:8443", "`host:port` where 'coppice explain' asks for decisions, and metrics are served over TLS, to users whom the API server lets get /decisions and /metrics; 0 for none [SECURE_BIND_ADDRESS]")
+	f.StringVar(&o.secureAddress, "secure-bind-address", "127.0.0.1:8443", "`host:port` where 'coppice explain' asks for decisions and 'coppice plan' for prices and flags, and metrics are served over TLS, to users whom the API server lets get /decisions, /controller and /metrics; 0 for none [SECURE_BIND_ADDRESS]")
 	f.StringVar(&o.webhookAddress, "webhook-bind-address", "0", "`host:port` where forges tell of pushes, at /hooks/NAMESPACE/NODESOURCE, 0 for none [WEBHOOK_BIND_ADDRESS]")
 	f.BoolVar(&o.leaderElection, "leader-elect", true, "wait until no other replica leads [LEADER_ELECT]")
 	f.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "namespace of the Lease and of what is kept of the cloud; in a pod its own [LEADER_ELECTION_NAMESPACE]")
@@ -238,6 +239,9 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	}
 	run.Cloud, run.Batch, run.Limits, run.Timeouts, run.Gates = cloud, o.batch, limits, o.timeouts, gates
 	run.Preferences, run.MinValues = preferences, minValues
+	run.Settings = &snapshot.Settings{
+		PreferencePolicy: o.preferences, MinValuesPolicy: o.minValues, ClusterLimits: limits, MemoryOverhead: o.memoryOverhead, ReservedENIs: o.reservedENIs,
+	}
 	run.Interruptions, run.Interruption = o.queue != "", interrupt.Options{Rebalance: o.rebalance}
 	run.KnowledgeNamespace = cmp.Or(o.leaseNamespace, podNamespace())
 	return reconcile.Run(ctx, run)

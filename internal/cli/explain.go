@@ -30,19 +30,21 @@ import (
 type lookOptions struct {
 	kubeconfig, context, controller, token, ca string
 	insecure                                   bool
+	// record and market say what the controller is asked for.
+	record, market bool
 }
 
 func (o *lookOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file`; KUBECONFIG and ~/.kube/config otherwise")
 	f.StringVar(&o.context, "context", "", "the kubeconfig's `context`; its current one otherwise")
-	f.StringVar(&o.controller, "controller", "", "the controller's --secure-bind-address as a `URL`, to ask for its decision record")
+	f.StringVar(&o.controller, "controller", "", "the controller's --secure-bind-address as a `URL`, to ask for what it knows")
 	f.StringVar(&o.token, "token", "", "bearer `token` for the controller; the kubeconfig's own otherwise")
 	f.StringVar(&o.ca, "certificate-authority", "", "`file` with the CA of the controller's certificate")
 	f.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "don't check the controller's certificate, which is signed by itself unless you gave it one")
 }
 
 func newExplainCommand(s Streams) *cobra.Command {
-	var look lookOptions
+	look := lookOptions{record: true}
 	var from, output string
 	cmd := &cobra.Command{
 		Use:   "explain pod NAMESPACE/NAME | node NAME | nodeclaim NAME | nodepool NAME",
@@ -86,7 +88,7 @@ With --snapshot nothing is asked: the answer is out of the file.`,
 }
 
 func newDisruptionsCommand(s Streams) *cobra.Command {
-	var look lookOptions
+	look := lookOptions{record: true}
 	var from, output string
 	cmd := &cobra.Command{
 		Use:   "disruptions",
@@ -136,7 +138,7 @@ func show(s Streams, output string, answer interface{ WriteText(io.Writer) error
 }
 
 func newSnapshotCommand(s Streams) *cobra.Command {
-	var look lookOptions
+	look := lookOptions{record: true, market: true}
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Write what decisions about nodes depend on, without secrets, as one file",
@@ -144,8 +146,9 @@ func newSnapshotCommand(s Streams) *cobra.Command {
 JSON, reduced to what decisions about nodes depend on: no environment, commands,
 user data or annotations of others; Secrets and ConfigMaps aren't read.
 
-Other commands take the file with --snapshot. With --controller it holds the
-decision record too.`,
+Other commands take the file with --snapshot. With --controller it holds the decision
+record too, and the flags and prices that the controller works with, which plans count
+with; the token has to be allowed to get the paths /decisions and /controller.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			shot, err := lookAt(look, "")
@@ -181,8 +184,8 @@ func subject(kind, name string) (record.Subject, error) {
 	return s, nil
 }
 
-// lookAt reads a snapshot file, or takes one of the cluster, with the controller's
-// record if that can be asked.
+// lookAt reads a snapshot file, or takes one of the cluster, with what the controller
+// knows if that can be asked.
 func lookAt(o lookOptions, file string) (*snapshot.Snapshot, error) {
 	if file != "" {
 		if o.controller != "" {
@@ -220,8 +223,15 @@ func lookAt(o lookOptions, file string) (*snapshot.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if shot.Decisions, err = record.Fetch(c, o.controller); err != nil {
-		return nil, err
+	if o.market {
+		if err := record.Ask(c, o.controller, snapshot.ControllerPath, &shot.Controller); err != nil {
+			return nil, err
+		}
+	}
+	if o.record {
+		if shot.Decisions, err = record.Fetch(c, o.controller); err != nil {
+			return nil, err
+		}
 	}
 	return shot, nil
 }

@@ -23,15 +23,17 @@ import (
 )
 
 type planOptions struct {
-	dir, cluster, against, output         string
-	snapshot, kubeconfig, context, source string
-	diff, exitCode                        bool
-	limit                                 int
-	limits                                limits
+	dir, cluster, against, output string
+	snapshot, source              string
+	look                          lookOptions
+	diff, exitCode                bool
+	limit                         int
+	limits                        limits
+	assumed                       assumed
 }
 
 func newPlanCommand(s Streams) *cobra.Command {
-	var o planOptions
+	o := planOptions{look: lookOptions{market: true}}
 	cmd := &cobra.Command{
 		Use:   "plan DIR",
 		Short: "Say what applying a tree of CUE would do",
@@ -43,21 +45,28 @@ The cluster is looked at with --context or --kubeconfig, or is the one in a file
 'coppice snapshot' wrote. What was applied last is read from the clone around DIR, by
 the commit that the cluster's NodeSource names. Nothing is written or changed.
 
+Nodes are foretold with the flags and at the prices that the controller works with if
+--controller says where it is (as for 'coppice explain'; the token has to be allowed to
+get the path /controller), or if the snapshot was taken with it. Otherwise the flags are
+taken to be the defaults and prices are the catalogue's, which the plan says.
+
 Without a cluster, the tree is compared with the commit that --against names, or with
 an empty cluster; what becomes of nodes isn't known then.`,
 		Example: `  coppice plan . --cluster prod-eu --context prod-eu
   coppice plan . --snapshot prod-eu.json -o json
   coppice plan . --against origin/main -o markdown`,
 		Args: exactArgs(1, "DIR, the root of the tree"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			o.dir = args[0]
+			o.assumed.given = cmd.Flags().Changed
 			return runPlan(s, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.cluster, "cluster", "", "the `name` of the cluster, a folder of clusters/; needed if there are several")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "look at the cluster of this kubeconfig `file`")
-	f.StringVar(&o.context, "context", "", "look at the cluster of this `context` of the kubeconfig")
+	o.look.register(f)
+	f.Lookup("kubeconfig").Usage = "look at the cluster of this kubeconfig `file`"
+	f.Lookup("context").Usage = "look at the cluster of this `context` of the kubeconfig"
 	f.StringVar(&o.snapshot, "snapshot", "", "look at a `file` that 'coppice snapshot' wrote instead of a cluster")
 	f.StringVar(&o.source, "source", "", "the NodeSource that applies the tree, as `namespace/name`; needed if several might")
 	f.StringVar(&o.against, "against", "", "what was applied last: a `commit` of the clone around DIR, as in main or HEAD~1")
@@ -66,6 +75,7 @@ an empty cluster; what becomes of nodes isn't known then.`,
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 4 if anything changes")
 	f.IntVar(&o.limit, "max-bytes", defaultMarkdown, "the most `bytes` that Markdown may have; what doesn't fit is counted")
 	o.limits.flags(f)
+	o.assumed.flags(f)
 	return cmd
 }
 
@@ -136,8 +146,19 @@ func makePlan(s Streams, o planOptions) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	var told *snapshot.Controller
+	if shot != nil {
+		told = shot.Controller
+	}
+	settings, err := o.assumed.settings(told)
+	if err != nil {
+		return nil, err
+	}
 	var p *plan.Plan
 	if shot == nil {
+		if settings != nil {
+			return nil, usagef("flags of the controller say how nodes are foretold, which takes a cluster: give --context, --kubeconfig or --snapshot")
+		}
 		var base *render.Bundle
 		if o.against != "" {
 			if base, err = c.bundle(o.against, head.Cluster, bounds); err != nil {
@@ -148,7 +169,7 @@ func makePlan(s Streams, o planOptions) (*plan.Plan, error) {
 			return nil, failed(err)
 		}
 	} else {
-		in := forecast.Input{Picture: shot, Offline: o.snapshot != "", Head: head, Judge: judge}
+		in := forecast.Input{Picture: shot, Offline: o.snapshot != "", Head: head, Judge: judge, Settings: settings}
 		if in.Source, err = forecast.SourceFor(shot.NodeSources, head.Cluster, o.source); err != nil {
 			return nil, usagef("%v", err)
 		}
@@ -166,18 +187,21 @@ func makePlan(s Streams, o planOptions) (*plan.Plan, error) {
 // pictureFor reads or takes the picture of the cluster that is asked for, nil if none is.
 func pictureFor(o planOptions) (*snapshot.Snapshot, error) {
 	switch {
-	case o.snapshot != "" && (o.kubeconfig != "" || o.context != ""):
+	case o.snapshot != "" && (o.look.kubeconfig != "" || o.look.context != ""):
 		return nil, usagef("--snapshot stands for the cluster: leave out --kubeconfig and --context")
 	case o.snapshot != "":
-		shot, err := lookAt(lookOptions{}, o.snapshot)
+		shot, err := lookAt(o.look, o.snapshot)
 		return shot, failed(err)
-	case o.kubeconfig == "" && o.context == "":
+	case o.look.kubeconfig == "" && o.look.context == "":
+		if o.look.controller != "" {
+			return nil, usagef("--controller is that of a cluster: give --context or --kubeconfig too")
+		}
 		if o.source != "" {
 			return nil, usagef("--source names an object of a cluster: give --context, --kubeconfig or --snapshot")
 		}
 		return nil, nil
 	}
-	shot, err := lookAt(lookOptions{kubeconfig: o.kubeconfig, context: o.context}, "")
+	shot, err := lookAt(o.look, "")
 	return shot, failed(err)
 }
 

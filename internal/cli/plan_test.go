@@ -10,6 +10,8 @@ import (
 
 	gogit "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing/object"
+
+	"github.com/coppice-dev/coppice/internal/snapshot"
 )
 
 // run runs a command.
@@ -20,6 +22,48 @@ func run(t *testing.T, want int, args ...string) (stdout, stderr string) {
 		t.Fatalf("coppice %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), code, want, out.String(), errs.String())
 	}
 	return out.String(), errs.String()
+}
+
+// TestPlanAssumes: flags that stand for the controller's win over what it has told, and
+// are refused where they mean nothing.
+func TestPlanAssumes(t *testing.T) {
+	const fleet = "../../examples/single-cluster"
+	write := func(told *snapshot.Controller) string {
+		t.Helper()
+		var text bytes.Buffer
+		shot := &snapshot.Snapshot{APIVersion: snapshot.APIVersion, Kind: snapshot.Kind, Controller: told}
+		if err := shot.Write(&text); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "snapshot.json")
+		writeFile(t, file, text.String())
+		return file
+	}
+	told := &snapshot.Controller{Settings: snapshot.DefaultSettings()}
+	told.Settings.ReservedENIs = 1
+	silent, knows := write(nil), write(told)
+	for name, tc := range map[string]struct {
+		why  string
+		exit int
+		args []string
+		says string
+	}{
+		"nothing":  {"defaults are said to be assumed", ExitOK, []string{"--snapshot", silent}, "isn't known, and is taken to be the defaults"},
+		"told":     {"what the controller says counts", ExitOK, []string{"--snapshot", knows}, "are --reserved-enis=1, as the controller says"},
+		"one flag": {"the others stay as it says", ExitOK, []string{"--snapshot", knows, "--min-values-policy", "BestEffort"}, "other flags than it does: --min-values-policy=BestEffort --reserved-enis=1"},
+		"the same": {"what it does anyway is no other", ExitOK, []string{"--snapshot", knows, "--reserved-enis", "1"}, "are --reserved-enis=1, as the controller says"},
+		"silent":   {"a flag for who tells nothing", ExitOK, []string{"--snapshot", silent, "--cluster-limits", "cpu=10,nodes=3"}, "taken to be --cluster-limits=cpu=10,nodes=3"},
+		"wrong":    {"as for the controller itself", ExitUsage, []string{"--snapshot", silent, "--preference-policy", "Always"}, "give Priced, Respect or Ignore"},
+		"no nodes": {"without a cluster nothing is foretold", ExitUsage, []string{"--preference-policy", "Ignore"}, "give --context"},
+		"nowhere":  {"a controller without its cluster", ExitUsage, []string{"--controller", "https://localhost:1"}, "give --context"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errs := run(t, tc.exit, append([]string{"plan", fleet}, tc.args...)...)
+			if !strings.Contains(out+errs, tc.says) {
+				t.Errorf("%s: %q is missing:\n%s%s", tc.why, tc.says, out, errs)
+			}
+		})
+	}
 }
 
 // TestPlanAgainstCommit: what isn't committed is planned against a commit, of a tree

@@ -110,6 +110,8 @@ type Provider interface {
 	// InstanceTypes lists what the class can launch, sorted by name. The result
 	// is shared: callers do not change it.
 	InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) ([]InstanceType, error)
+	// Market is what the provider knows of prices. It is the caller's own.
+	Market(ctx context.Context) (Market, error)
 	// Launch starts one instance, or finds the one that the same token started.
 	// It returns *InsufficientCapacityError when nothing asked for is to be had.
 	Launch(ctx context.Context, req LaunchRequest) (Instance, error)

@@ -3,7 +3,6 @@ package diag
 import (
 	"io"
 	"strings"
-	"unicode"
 )
 
 // WriteMarkdown prints findings as a Markdown section, for a pull request's
@@ -24,12 +23,12 @@ func WriteMarkdown(w io.Writer, l List) error {
 		if about := strings.TrimSpace(f.Object + " " + f.Path); about != "" {
 			p.printf(", %s", codeSpan(about))
 		}
-		p.printf("  \n  %s", escapeMarkdown(clean(f.Message)))
+		p.printf("  \n  %s", Inert(clean(f.Message)))
 		if f.Help != "" {
-			p.printf("  \n  *%s*", escapeMarkdown(clean(f.Help)))
+			p.printf("  \n  *%s*", Inert(clean(f.Help)))
 		}
 		for _, r := range f.Related {
-			p.printf("  \n  %s: %s", codeSpan(r.Pos.String()), escapeMarkdown(clean(r.Message)))
+			p.printf("  \n  %s: %s", codeSpan(r.Pos.String()), Inert(clean(r.Message)))
 		}
 		p.printf("\n")
 	}
@@ -49,20 +48,25 @@ func codeSpan(s string) string {
 	return fence + s + fence
 }
 
-// escapeMarkdown writes text without markup. A backslash doesn't keep forges from
-// seeing a mention or an issue, but a word joiner inside does.
-func escapeMarkdown(s string) string {
+// Inert writes text of one line that somebody else may have written as Markdown that is
+// that text and nothing else: no markup, and no link, mention or issue. A backslash
+// doesn't keep forges from seeing those, but a word joiner inside does.
+func Inert(s string) string {
 	var b strings.Builder
-	last := ' '
 	for _, r := range s {
-		if strings.ContainsRune("\\`*_{}[]<>()#!|@~", r) {
-			b.WriteByte('\\')
+		switch {
+		case r == '<':
+			b.WriteString("&lt;")
+		case r == '&':
+			b.WriteString("&amp;")
+		case strings.ContainsRune("\\`*_{}[]()>#+!|~=^", r):
+			b.WriteString("\\" + string(r))
+		default:
+			b.WriteRune(r)
 		}
-		b.WriteRune(r)
-		if r == '#' || r == '@' && !unicode.IsLetter(last) && !unicode.IsDigit(last) {
+		if strings.ContainsRune("@#:", r) {
 			b.WriteRune('\u2060')
 		}
-		last = r
 	}
-	return b.String()
+	return strings.ReplaceAll(b.String(), "www.", "www\u2060.")
 }

@@ -2,15 +2,6 @@ package forge
 
 import (
 	"context"
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,37 +9,16 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/coppice-dev/coppice/internal/githubapp"
 )
 
 // App is a GitHub App.
 type App struct {
-	// ID is the app's, or its client's, id.
-	ID string
+	githubapp.App
 	// Installation is the id of the app's installation; 0 asks which one has the
 	// repository.
 	Installation int64
-	// Key is the app's private key.
-	Key *rsa.PrivateKey
-}
-
-// ParseKey reads a private key as GitHub gives it: PEM, PKCS#1 or PKCS#8.
-func ParseKey(text []byte) (*rsa.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("the app's private key isn't PEM; take the file that GitHub gave as it is")
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, errors.New("the app's private key can't be read; take the file that GitHub gave as it is")
-	}
-	key, ok := parsed.(*rsa.PrivateKey)
-	if !ok {
-		return nil, errors.New("the app's private key is no RSA key; take the file that GitHub gave as it is")
-	}
-	return key, nil
 }
 
 // installation is an App in one repository, with the token that it has for now.
@@ -62,34 +32,13 @@ type installation struct {
 	until time.Time
 }
 
-// jwt says who the app is, for nine minutes from a minute ago: GitHub takes ten at
-// most, and clocks differ.
-func (a *installation) jwt(now time.Time) (string, error) {
-	claims, err := json.Marshal(map[string]any{"iss": a.ID, "iat": now.Add(-time.Minute).Unix(), "exp": now.Add(9 * time.Minute).Unix()})
-	if err != nil {
-		return "", err
-	}
-	enc := base64.RawURLEncoding
-	text := enc.EncodeToString([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + enc.EncodeToString(claims)
-	sum := sha256.Sum256([]byte(text))
-	sig, err := rsa.SignPKCS1v15(rand.Reader, a.Key, crypto.SHA256, sum[:])
-	if err != nil {
-		return "", fmt.Errorf("sign as the app %s: %w", a.ID, err)
-	}
-	return text + "." + enc.EncodeToString(sig), nil
-}
-
 // asApp calls the API as the app itself.
-func (a *installation) asApp(ctx context.Context, method, path string, in, out any) error {
-	token, err := a.jwt(a.caller.now())
-	if err != nil {
-		return err
-	}
+func (a *installation) asApp(ctx context.Context, claim, method, path string, in, out any) error {
 	a.caller.authorize = func(_ context.Context, h http.Header) error {
-		h.Set("Authorization", "Bearer "+token)
+		h.Set("Authorization", "Bearer "+claim)
 		return nil
 	}
-	_, err = a.caller.call(ctx, method, path, in, out)
+	_, err := a.caller.call(ctx, method, path, in, out)
 	return err
 }
 
@@ -99,7 +48,11 @@ func (a *installation) slug(ctx context.Context) (string, error) {
 	var app struct {
 		Slug string `json:"slug"`
 	}
-	err := a.asApp(ctx, http.MethodGet, "/app", nil, &app)
+	claim, err := a.Claim(a.caller.now())
+	if err != nil {
+		return "", err
+	}
+	err = a.asApp(ctx, claim, http.MethodGet, "/app", nil, &app)
 	return app.Slug, err
 }
 
@@ -109,21 +62,15 @@ func (a *installation) authorize(ctx context.Context, h http.Header) error {
 	defer a.mu.Unlock()
 	if a.token == "" || a.caller.now().Add(5*time.Minute).After(a.until) {
 		if a.Installation == 0 {
-			var in struct {
-				ID int64 `json:"id"`
-			}
-			if err := a.asApp(ctx, http.MethodGet, "/repos/"+a.repo+"/installation", nil, &in); err != nil {
+			id, err := a.Find(ctx, a.asApp, a.caller.now(), "/repos/"+a.repo+"/installation")
+			if err != nil {
 				return fmt.Errorf("find the app's installation: %w", err)
 			}
-			a.Installation = in.ID
-		}
-		var got struct {
-			Token   string    `json:"token"`
-			Expires time.Time `json:"expires_at"`
+			a.Installation = id
 		}
 		_, name, _ := strings.Cut(a.repo, "/")
-		ask := map[string]any{"repositories": []string{name}}
-		if err := a.asApp(ctx, http.MethodPost, "/app/installations/"+strconv.FormatInt(a.Installation, 10)+"/access_tokens", ask, &got); err != nil {
+		got, err := a.Token(ctx, a.asApp, a.caller.now(), a.Installation, name)
+		if err != nil {
 			return fmt.Errorf("get a token of the app's installation: %w", err)
 		}
 		a.token, a.until = got.Token, got.Expires

@@ -86,54 +86,50 @@ type bbEnd struct {
 	} `json:"repository"`
 }
 
-// maxWhole bounds how many hashes are kept: two lists of pull requests have a few hundred.
+// maxWhole bounds how many hashes are kept: pull requests that are looked at have a few
+// hundred.
 const maxWhole = 5000
 
-// full is a commit's whole hash: pull requests have its first twelve digits. It is asked
-// for once, as lists of pull requests are read every minute and an hour has 1,000 requests.
-func (b *bitbucket) full(ctx context.Context, c *bbCommit) (string, error) {
-	if c == nil || len(c.Hash) >= 40 {
-		if c == nil {
-			return "", nil
-		}
-		return c.Hash, nil
-	}
-	if hash := b.whole[c.Hash]; hash != "" {
+// full is a commit's whole hash, which is asked for once: an hour has 1,000 requests.
+func (b *bitbucket) full(ctx context.Context, hash string) (string, error) {
+	if hash == "" || len(hash) >= 40 {
 		return hash, nil
 	}
+	if whole := b.whole[hash]; whole != "" {
+		return whole, nil
+	}
 	var whole bbCommit
-	_, err := b.call(ctx, http.MethodGet, b.repo+"/commit/"+url.PathEscape(c.Hash), nil, &whole)
+	_, err := b.call(ctx, http.MethodGet, b.repo+"/commit/"+url.PathEscape(hash), nil, &whole)
 	if err != nil {
 		return "", err
 	}
 	if len(b.whole) >= maxWhole {
 		clear(b.whole)
 	}
-	b.whole[c.Hash] = whole.Hash
+	b.whole[hash] = whole.Hash
 	return whole.Hash, nil
 }
 
-func (b *bitbucket) pull(ctx context.Context, p bbPull) (Pull, error) {
+func (p bbPull) pull() Pull {
 	out := Pull{
 		Number: p.ID, Title: p.Title, Body: p.Body, Author: p.Author.Name, URL: p.Links.HTML.Href, Draft: p.Draft,
 		HeadRef: p.Source.Branch.Name, BaseRef: p.Destination.Branch.Name,
 		Fork: p.Source.Repository == nil || p.Destination.Repository == nil || p.Source.Repository.UUID != p.Destination.Repository.UUID,
 		Open: p.State == "OPEN", Merged: p.State == "MERGED", Updated: p.Updated,
+		Head: p.Source.Commit.hash(), Base: p.Destination.Commit.hash(), MergeCommit: p.MergeCommit.hash(),
 	}
 	if !out.Fork && out.Open {
 		out.Ref = "refs/heads/" + out.HeadRef
 	}
-	var err error
-	for _, end := range []struct {
-		to   *string
-		from *bbCommit
-	}{{&out.Head, p.Source.Commit}, {&out.Base, p.Destination.Commit}, {&out.MergeCommit, p.MergeCommit}} {
-		// A declined one's commits may be gone.
-		if *end.to, err = b.full(ctx, end.from); err != nil && (out.Open || out.Merged || !notFound(err)) {
-			return Pull{}, err
-		}
+	return out
+}
+
+// hash is the first twelve digits of a commit's, which is all that pull requests have.
+func (c *bbCommit) hash() string {
+	if c == nil {
+		return ""
 	}
-	return out, nil
+	return c.Hash
 }
 
 func (b *bitbucket) Pulls(ctx context.Context, q Query) ([]Pull, error) {
@@ -163,11 +159,7 @@ func (b *bitbucket) Pulls(ctx context.Context, q Query) ([]Pull, error) {
 		if q.Base != "" && p.Destination.Branch.Name != q.Base || q.Head != "" && p.Source.Branch.Name != q.Head {
 			continue
 		}
-		pull, err := b.pull(ctx, p)
-		if err != nil {
-			return nil, err
-		}
-		if q.has(pull) {
+		if pull := p.pull(); q.has(pull) {
 			out = append(out, pull)
 		}
 	}
@@ -201,10 +193,15 @@ func (b *bitbucket) Pull(ctx context.Context, number int) (Pull, error) {
 	if _, err := b.call(ctx, http.MethodGet, b.request(number), nil, &p); err != nil {
 		return Pull{}, err
 	}
-	out, err := b.pull(ctx, p)
-	if err != nil {
-		return Pull{}, err
+	out := p.pull()
+	for _, hash := range []*string{&out.Head, &out.Base, &out.MergeCommit} {
+		var err error
+		// A declined one's commits may be gone.
+		if *hash, err = b.full(ctx, *hash); err != nil && (out.Open || out.Merged || !notFound(err)) {
+			return Pull{}, err
+		}
 	}
+	var err error
 	out.MergeBase, err = b.mergeBase(ctx, out.Base, out.Head)
 	return out, err
 }
@@ -214,7 +211,7 @@ func (b *bitbucket) mergeBase(ctx context.Context, a, c string) (string, error) 
 	if _, err := b.call(ctx, http.MethodGet, b.repo+"/merge-base/"+url.PathEscape(a)+".."+url.PathEscape(c), nil, &base); err != nil {
 		return "", err
 	}
-	return b.full(ctx, &base)
+	return b.full(ctx, base.Hash)
 }
 
 func (b *bitbucket) Contains(ctx context.Context, ancestor, descendant string) (bool, error) {

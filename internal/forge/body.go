@@ -46,10 +46,14 @@ func (b Body) verdict(say func(*plan.Plan) string) (State, string) {
 	if b.Plan != nil {
 		parts = append(parts, say(b.Plan))
 	}
+	refused := b.Plan != nil && len(b.Plan.Refused) > 0
+	if refused {
+		parts = append([]string{"others' fields aren't to be overwritten"}, parts...)
+	}
 	if len(parts) == 0 {
 		parts = append(parts, "no findings")
 	}
-	if errors > 0 {
+	if errors > 0 || refused {
 		return Failure, strings.Join(parts, "; ")
 	}
 	return Success, strings.Join(parts, "; ")
@@ -167,28 +171,8 @@ func writeFinding(b *strings.Builder, f diag.Finding) {
 	}
 }
 
-// inert writes text that somebody else wrote as text and nothing else: it has no markup,
-// and a word joiner parts what forges would take for a mention, an issue or an address,
-// which a backslash doesn't keep them from.
-func inert(s string) string {
-	var b strings.Builder
-	for _, r := range visible(s) {
-		switch {
-		case r == '<':
-			b.WriteString("&lt;")
-		case r == '&':
-			b.WriteString("&amp;")
-		case strings.ContainsRune("\\`*_{}[]()>#+!|~=", r):
-			b.WriteString("\\" + string(r))
-		default:
-			b.WriteRune(r)
-		}
-		if strings.ContainsRune("@#:", r) {
-			b.WriteRune('\u2060')
-		}
-	}
-	return strings.ReplaceAll(b.String(), "www.", "www\u2060.")
-}
+// inert writes text that somebody else wrote as text and nothing else, on one line.
+func inert(s string) string { return diag.Inert(visible(s)) }
 
 // visible puts text on one line, without what isn't seen or turns its direction.
 func visible(s string) string {

@@ -19,9 +19,10 @@ type Forge interface {
 	// Self is our own name as comments' authors have it, or "" where the forge
 	// doesn't tell.
 	Self(ctx context.Context) (string, error)
-	// Pulls lists pull requests, the latest changed first where they are closed.
+	// Pulls lists pull requests, the latest changed first where they are closed. Their
+	// commits may be named by the beginning of the hash.
 	Pulls(ctx context.Context, q Query) ([]Pull, error)
-	// Pull returns one, with its MergeBase.
+	// Pull returns one, with whole hashes and its MergeBase.
 	Pull(ctx context.Context, number int) (Pull, error)
 	// Propose opens a pull request between two branches of the repository. Amend gives
 	// one another title and text, ClosePull closes one without a merge.
@@ -91,6 +92,11 @@ type Pull struct {
 	Open, Merged bool
 	MergeCommit  string
 	Updated      time.Time
+}
+
+// SameCommit reports whether two hashes are of one commit, where either may be its beginning.
+func SameCommit(a, b string) bool {
+	return a != "" && b != "" && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a))
 }
 
 // Comment is a comment of a pull request.

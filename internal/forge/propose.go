@@ -85,10 +85,7 @@ func (b *bitbucket) Propose(ctx context.Context, p Proposal) (Pull, error) {
 	_, err := b.call(ctx, http.MethodPost, b.repo+"/pullrequests", map[string]any{
 		"title": p.Title, "description": p.Body, "source": branch(p.Head), "destination": branch(p.Base), "close_source_branch": true,
 	}, &made)
-	if err != nil {
-		return Pull{}, err
-	}
-	return b.pull(ctx, made)
+	return made.pull(), err
 }
 
 func (b *bitbucket) Amend(ctx context.Context, number int, title, body string) error {

@@ -12,6 +12,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"path"
 	"strings"
@@ -262,4 +263,18 @@ func (a *archived) in(dir string) (fs.FS, error) {
 		}
 	}
 	return t, nil
+}
+
+// Files shows files, by their paths, as a file system like that of a commit.
+func Files(files map[string][]byte) (fs.FS, error) {
+	a := newArchived(math.MaxInt)
+	for name, data := range files {
+		if !plainPath(name) {
+			return nil, &refusedEntry{name, "malformed name"}
+		}
+		if err := a.file(name, data, false); err != nil {
+			return nil, err
+		}
+	}
+	return a.in(".")
 }

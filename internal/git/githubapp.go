@@ -3,14 +3,7 @@ package git
 import (
 	"bytes"
 	"context"
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coppice-dev/coppice/internal/githubapp"
 )
 
 // App is a GitHub App that may act on repositories where it is installed.
@@ -54,14 +49,6 @@ func (a App) String() string { return "***" }
 // GoString hides the content from %#v.
 func (a App) GoString() string { return "git.App{***}" }
 
-// The times of a request for a token: clocks may differ by a minute, and GitHub
-// takes nothing that lasts longer than ten
-// (https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app).
-const (
-	appSkew     = time.Minute
-	appLifetime = 9 * time.Minute
-)
-
 // answerBytes bounds an answer of the API, which is a few kilobytes long.
 const answerBytes = 1 << 20
 
@@ -85,69 +72,34 @@ func (a App) Token(ctx context.Context, now time.Time, repository string) (AppTo
 		return AppToken{}, &Error{Op: "authenticate", URL: RedactURL(repository), Kind: ErrApp,
 			Detail: fmt.Sprintf("its tokens are for %s and are sent nowhere else; change the address, or githubAppBaseURL", host)}
 	}
-	jwt, err := a.jwt(now)
-	if err != nil {
-		return AppToken{}, &Error{Op: "authenticate", URL: api.String(), Kind: ErrApp, Detail: err.Error()}
-	}
-	id := a.InstallationID
-	if id == "" {
-		var found struct{ ID int64 }
-		if err := a.call(ctx, jwt, http.MethodGet, api.JoinPath("users", a.Owner, "installation"), nil, &found); err != nil {
-			return AppToken{}, err
+	refuse := func(err error) error {
+		var known *Error
+		if errors.As(err, &known) {
+			return err
 		}
-		id = strconv.FormatInt(found.ID, 10)
+		return &Error{Op: "authenticate", URL: api.String(), Kind: ErrApp, Detail: err.Error()}
 	}
-	ask := map[string]any{"repositories": []string{strings.TrimSuffix(path.Base(u.Path), ".git")}}
-	var got struct {
-		Token     string    `json:"token"`
-		ExpiresAt time.Time `json:"expires_at"`
-	}
-	if err := a.call(ctx, jwt, http.MethodPost, api.JoinPath("app", "installations", id, "access_tokens"), ask, &got); err != nil {
-		return AppToken{}, err
-	}
-	if got.Token == "" {
-		return AppToken{}, &Error{Op: "authenticate", URL: api.String(), Detail: "the answer holds no token"}
-	}
-	return AppToken{Token: got.Token, Expires: got.ExpiresAt}, nil
-}
-
-// jwt is what the app itself authenticates with (RFC 7519, signed by RS256).
-func (a App) jwt(now time.Time) (string, error) {
-	key, err := a.key()
+	key, err := githubapp.ParseKey([]byte(a.PrivateKey))
 	if err != nil {
-		return "", err
+		return AppToken{}, refuse(fmt.Errorf("githubAppPrivateKey: %w", err))
 	}
-	claims, err := json.Marshal(map[string]any{
-		"iss": a.ID, "iat": now.Add(-appSkew).Unix(), "exp": now.Add(appLifetime).Unix(),
-	})
-	if err != nil {
-		return "", err
+	app := githubapp.App{ID: a.ID, Key: key}
+	call := func(ctx context.Context, claim, method, path string, in, out any) error {
+		return a.call(ctx, claim, method, api.JoinPath(path), in, out)
 	}
-	enc := base64.RawURLEncoding
-	text := enc.EncodeToString([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + enc.EncodeToString(claims)
-	sum := sha256.Sum256([]byte(text))
-	sig, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, sum[:])
-	if err != nil {
-		return "", errors.New("githubAppPrivateKey is too weak to sign with")
-	}
-	return text + "." + enc.EncodeToString(sig), nil
-}
-
-func (a App) key() (*rsa.PrivateKey, error) {
-	wrong := errors.New("githubAppPrivateKey is no RSA key in PEM; download one from the app's settings")
-	block, _ := pem.Decode([]byte(a.PrivateKey))
-	if block == nil {
-		return nil, wrong
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	if any, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-		if key, ok := any.(*rsa.PrivateKey); ok {
-			return key, nil
+	var id int64
+	if a.InstallationID == "" {
+		if id, err = app.Find(ctx, call, now, "/users/"+url.PathEscape(a.Owner)+"/installation"); err != nil {
+			return AppToken{}, refuse(err)
 		}
+	} else if id, err = strconv.ParseInt(a.InstallationID, 10, 64); err != nil {
+		return AppToken{}, refuse(errors.New("githubAppInstallationID is no number; give the one in the installation's URL"))
 	}
-	return nil, wrong
+	got, err := app.Token(ctx, call, now, id, strings.TrimSuffix(path.Base(u.Path), ".git"))
+	if err != nil {
+		return AppToken{}, refuse(err)
+	}
+	return AppToken{Token: got.Token, Expires: got.Expires}, nil
 }
 
 // call makes one request of the API.

@@ -54,15 +54,56 @@ func After(t Target, judge *admission.Judge, manager string) map[string]any {
 }
 
 func applied(judge *admission.Judge, t Target, manager string) map[string]any {
-	out := joined(judge, t.Live, t.Head)
-	paths := dropped(t.Live, t.Head, manager)
+	mine, _, _ := yielding(judge, t)
+	out := joined(judge, t.Live, mine)
+	paths := dropped(t.Live, mine, manager)
 	if t.Base != nil {
-		paths = append(paths, Orphaned(t.Base, t.Head, t.Live, manager)...)
+		free, _ := Released(Observed{ID: t.ID, Live: t.Live}, Orphaned(t.Base, t.Head, t.Live, manager), manager, t.Judge)
+		paths = append(paths, free...)
 	}
 	for _, path := range paths {
-		without(out, t.Head, path)
+		without(out, mine, path)
 	}
 	return out
+}
+
+// yielding returns what is applied of what the commit declares: all but the fields that
+// rules leave to others. left are those, failed the differences by which a rule forbids
+// to apply it at all.
+func yielding(judge *admission.Judge, t Target) (mine map[string]any, left, failed []Difference) {
+	if t.Judge == nil || t.Live == nil || t.Head == nil {
+		return t.Head, nil, nil
+	}
+	fields, failed := Contested(Observed{
+		ID: t.ID, File: fileOf(t.File), Git: t.Head, Want: judge.Stored(joined(judge, t.Live, t.Head)), Live: t.Live,
+	}, func(at []any, manager string) Verdict {
+		verdict := t.Judge(at, manager)
+		if verdict == Yield {
+			left = append(left, Difference{Object: t.ID, File: fileOf(t.File), Field: PathString(at), Manager: manager})
+		}
+		return verdict
+	})
+	mine = maps.Clone(t.Head)
+	for _, field := range fields {
+		// The maps that are empty without it go too: to apply one is to claim what is in it.
+		without(mine, nil, field)
+	}
+	return mine, left, failed
+}
+
+// Ruled returns what the target's rules say of the commit: the fields that it sets and
+// that are left to others, and those by which it is refused, because others have written
+// what it would set or take away.
+func Ruled(t Target, judge *admission.Judge, manager string) (left, forbidden []Difference) {
+	if t.Judge == nil || t.Live == nil || t.Head == nil {
+		return nil, nil
+	}
+	_, left, forbidden = yielding(judge, t)
+	if t.Base != nil {
+		_, more := Released(Observed{ID: t.ID, File: fileOf(t.File), Live: t.Live}, Orphaned(t.Base, t.Head, t.Live, manager), manager, t.Judge)
+		forbidden = append(forbidden, more...)
+	}
+	return left, forbidden
 }
 
 // dropped returns the paths of fields that the manager alone owns by an apply and that

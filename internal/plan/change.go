@@ -36,6 +36,9 @@ type Target struct {
 	// Untouched is true for an object that the commit declares as it was applied
 	// before: it isn't applied again, whatever is live.
 	Untouched bool
+	// Judge says which fields are others', as the source's conflict rules have it; nil
+	// means none is. Those that it leaves to others aren't applied.
+	Judge Judge
 }
 
 // Change is what a commit does to one object.
@@ -93,8 +96,9 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 // server's objects are known; without them what was applied takes their place. manager
 // is the field manager of what Git holds.
 //
-// It foretells what server-side apply by force will do: Git's fields get Git's values,
-// fields that Git held and no longer holds go, and everything else stays.
+// It foretells what server-side apply by force will do: Git's fields get Git's values but
+// those that the target's judge leaves to others, fields that Git held and no longer
+// holds go, and everything else stays.
 func Changes(targets []Target, judge *admission.Judge, live bool, manager string) ([]Change, []Difference) {
 	var changes []Change
 	var touched []Observed
@@ -107,7 +111,7 @@ func Changes(targets []Target, judge *admission.Judge, live bool, manager string
 		switch {
 		case !live || t.Live == nil:
 		case t.Base != nil:
-			touched = append(touched, Observed{ID: t.ID, File: fileOf(t.File), Git: t.Base, Want: judge.Stored(joined(judge, t.Live, t.Base)), Live: t.Live})
+			touched = append(touched, Observed{ID: t.ID, File: fileOf(t.File), Git: t.Base, Want: judge.Stored(joined(judge, t.Live, t.Base)), Live: t.Live, Judge: t.Judge})
 		default:
 			foreign = append(foreign, written(t, c, manager)...)
 		}

@@ -38,6 +38,11 @@ type Plan struct {
 	// Market is what the pools that change may launch, of a plan without a cluster, sorted
 	// by pool.
 	Market []Market `json:"market,omitempty"`
+	// Refused says why the source won't apply the commit, whatever else is in the plan.
+	Refused []string `json:"refused,omitempty"`
+	// Left says which fields the commit sets without effect, as a rule of the source
+	// leaves them to others.
+	Left []string `json:"left,omitempty"`
 	// Notes say what the plan leaves open and what it rests on.
 	Notes []string `json:"notes"`
 }
@@ -131,6 +136,10 @@ func New(cluster string, against Against, declared int, changes []Change, drift 
 
 // Empty reports whether applying the commit changes no object.
 func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
+
+// Silent reports whether there is nothing to say: no object changes, and nothing that the
+// commit sets is refused or left to others.
+func (p *Plan) Silent() bool { return p.Empty() && len(p.Refused)+len(p.Left) == 0 }
 
 // Counts is what the plan does to objects in one line without a name or anything live in
 // it, as for a commit status: "1 to create, 2 to change, 0 to delete".

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -42,8 +43,57 @@ type Fleet struct {
 	Launches []Launch `json:"launches"`
 	// Unplaced are pods that the change leaves without a place, sorted by name.
 	Unplaced []Unplaced `json:"unplacedPods"`
+	// Prices says which ones the costs are worked out with, nil if none was needed.
+	Prices *Prices `json:"prices,omitempty"`
 	// Basis says what the figures rest on, one sentence each.
 	Basis []string `json:"basis"`
+}
+
+// Prices says where prices are from.
+type Prices struct {
+	// From is controller or catalogue.
+	From   string `json:"from"`
+	Region string `json:"region"`
+	// Date is the catalogue's.
+	Date string `json:"date,omitempty"`
+	// At is when the controller asked for them, zero if it hasn't got an answer yet.
+	// NoSpot says that it has none of spot, which it takes to cost what on-demand does.
+	At     time.Time `json:"at,omitzero"`
+	NoSpot bool      `json:"noSpot,omitempty"`
+}
+
+// Where prices are from.
+const (
+	PricesController = "controller"
+	PricesCatalogue  = "catalogue"
+)
+
+// sentence says it for people. When the controller asked is left out where it would make
+// a text another one that says the same.
+func (p *Prices) sentence(dated bool) string {
+	if p.From == PricesCatalogue {
+		return fmt.Sprintf("Prices are those of the embedded catalogue for %s, of %s; of spot, the average over zones.", p.Region, p.Date)
+	}
+	text := fmt.Sprintf("Prices are those that the controller knows for %s", p.Region)
+	if p.NoSpot {
+		text += "; it has none of spot yet, which it takes to cost what on-demand does"
+	} else {
+		text += ", of spot by zone"
+	}
+	if dated && !p.At.IsZero() {
+		text += ", as of " + p.At.UTC().Format(time.RFC3339)
+	}
+	return text + "."
+}
+
+// basis is what the figures rest on, prices among it.
+func (f *Fleet) basis(dated bool) []string {
+	out := slices.Clone(f.Basis)
+	if f.Prices != nil {
+		out = append(out, f.Prices.sentence(dated))
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Cost is what machines cost an hour.

@@ -8,6 +8,10 @@ import (
 // MinMarkdown is the least number of bytes that a plan as Markdown can be held to.
 const MinMarkdown = 4096
 
+// mostRefusals is how many reasons to refuse a commit stand at the head of Markdown,
+// which all has to fit into MinMarkdown with.
+const mostRefusals = 2
+
 // Markdown writes the plan for a comment of at most limit bytes, or MinMarkdown if that
 // is more: what it comes to first, details folded. What doesn't fit is counted where it
 // would stand; fences and details are whole whatever is left out. Nothing that comes
@@ -21,6 +25,13 @@ func (p *Plan) Markdown(limit int) string {
 	} else {
 		fmt.Fprintf(&head, "**%d to create, %d to change, %d to delete**, %d unchanged.\n", p.Summary.Create, p.Summary.Update, p.Summary.Delete, p.Summary.Unchanged)
 	}
+	for i, why := range p.Refused {
+		if i == mostRefusals {
+			fmt.Fprintf(&head, "\n%s not shown here.\n", count(len(p.Refused)-i, "more reason to refuse it is", "more reasons to refuse it are"))
+			break
+		}
+		fmt.Fprintf(&head, "\n**Refused**: %s.\n", plain(clip(why, 200)))
+	}
 	if f := p.Fleet; f != nil {
 		fmt.Fprintf(&head, "\n**Nodes**: %s.\n**Cost**: %s.\n", f.sentence(), f.costs())
 	}
@@ -32,10 +43,11 @@ func (p *Plan) Markdown(limit int) string {
 			details("Pods without a place", len(f.Unplaced), unplacedLines(f), share))
 	}
 	tail = append(tail, details("Drift now, on these objects", len(p.Drift), driftLines(p), share))
+	tail = append(tail, details("What is left to others", len(p.Left), bullets(p.Left), share))
 	tail = append(tail, details("What the changed pools may launch", len(p.Market), coded(p.marketLines()), share))
 	var basis []string
 	if p.Fleet != nil {
-		basis = p.Fleet.Basis
+		basis = p.Fleet.basis(false)
 	}
 	tail = append(tail, details("What this rests on and leaves open", len(basis)+len(p.Notes), bullets(append(append([]string{}, basis...), p.Notes...)), share))
 	rest := strings.Join(tail, "")

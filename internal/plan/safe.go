@@ -5,6 +5,8 @@ import (
 	"html"
 	"strings"
 	"unicode"
+
+	"github.com/coppice-dev/coppice/internal/diag"
 )
 
 // clean makes text from outside fit for one line of a terminal or a document: what
@@ -63,26 +65,7 @@ func code(s string) string {
 
 // plain writes a sentence of ours, in which names of others may stand, as text that is
 // neither markup nor a link nor a mention.
-func plain(s string) string {
-	var b strings.Builder
-	for _, r := range clip(clean(s), 600) {
-		switch {
-		case r == '<':
-			b.WriteString("&lt;")
-		case r == '&':
-			b.WriteString("&amp;")
-		case strings.ContainsRune("\\`*_{}[]>#+!|~=^\"", r):
-			b.WriteString("\\" + string(r))
-		default:
-			b.WriteRune(r)
-		}
-		// A word joiner ends what forges take for a name, an issue or an address.
-		if strings.ContainsRune("@#:", r) {
-			b.WriteRune('\u2060')
-		}
-	}
-	return strings.ReplaceAll(b.String(), "www.", "www\u2060.")
-}
+func plain(s string) string { return diag.Inert(clip(clean(s), 600)) }
 
 // cell is code for a table, whose cells end at a bar, escaped or in code or not,
 // depending on who reads it.

@@ -32,6 +32,7 @@ func (p *Plan) WriteText(w io.Writer, o TextOptions) error {
 		t.fleet(p.Fleet)
 	}
 	t.list("What the changed pools may launch", p.marketLines())
+	t.list("What is left to others", p.Left)
 	t.list("What this leaves open", p.Notes)
 	if _, err := w.Write(t.b.Bytes()); err != nil {
 		return fmt.Errorf("write plan: %w", err)
@@ -71,6 +72,9 @@ func (t *texter) head(p *Plan) {
 		t.line("Nothing changes: %s as declared.", count(p.Summary.Unchanged, "object is", "objects are"))
 	} else {
 		t.line("Objects: %d to create, %d to change, %d to delete, %d unchanged.", p.Summary.Create, p.Summary.Update, p.Summary.Delete, p.Summary.Unchanged)
+	}
+	for _, why := range p.Refused {
+		t.line("Refused: %s.", clean(why))
 	}
 	if f := p.Fleet; f != nil {
 		t.line("Nodes: %s.", f.sentence())
@@ -321,7 +325,7 @@ func (t *texter) fleet(f *Fleet) {
 			t.line("    %s: %s", clean(u.Pod), clean(u.Reason))
 		}
 	}
-	t.list("What the figures rest on", f.Basis)
+	t.list("What the figures rest on", f.basis(true))
 }
 
 func (t *texter) nodes(e PoolEffect) {

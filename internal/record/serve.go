@@ -30,39 +30,47 @@ const most = 256 << 20
 
 // Fetch asks a controller at base, as in https://localhost:8443, for its record.
 func Fetch(c *http.Client, base string) ([]Entry, error) {
+	var out []Entry
+	if err := Ask(c, base, Path, &out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Ask asks a controller at base for what it serves at a path, as JSON.
+func Ask(c *http.Client, base, path string, into any) error {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("controller %q is no URL; give one such as https://localhost:8443", base)
+		return fmt.Errorf("controller %q is no URL; give one such as https://localhost:8443", base)
 	}
 	if u.Scheme != "https" {
-		return nil, fmt.Errorf("controller %q: a token is sent over https alone; give a URL such as https://localhost:8443", base)
+		return fmt.Errorf("controller %q: a token is sent over https alone; give a URL such as https://localhost:8443", base)
 	}
-	u = u.JoinPath(Path)
+	u = u.JoinPath(path)
 	// A redirect would take the token to somebody else.
 	straight := *c
 	straight.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := straight.Get(u.String())
 	if err != nil {
-		return nil, fmt.Errorf("ask the controller: %w", err)
+		return fmt.Errorf("ask the controller: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
+		return fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
 	}
 	switch code := resp.StatusCode; {
 	case code == http.StatusOK:
 	// The filter in front answers a token that the API server refuses with 500.
 	case code == http.StatusUnauthorized, code == http.StatusInternalServerError && strings.HasPrefix(string(body), "Authentication failed"):
-		return nil, fmt.Errorf("the controller at %s doesn't know who asks; give a bearer token, as from 'kubectl create token'", u.Host)
+		return fmt.Errorf("the controller at %s doesn't know who asks; give a bearer token, as from 'kubectl create token'", u.Host)
 	case code == http.StatusForbidden:
-		return nil, fmt.Errorf("the controller at %s refuses; the user needs a ClusterRole with nonResourceURLs [%q] and verbs [\"get\"]", u.Host, Path)
+		return fmt.Errorf("the controller at %s refuses; the user needs a ClusterRole with nonResourceURLs [%q] and verbs [\"get\"]", u.Host, path)
 	default:
-		return nil, fmt.Errorf("ask the controller at %s: %s", u.Host, resp.Status)
+		return fmt.Errorf("ask the controller at %s: %s", u.Host, resp.Status)
 	}
-	var out []Entry
-	if err := json.Unmarshal(body, &out); err != nil {
-		return nil, fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("read the answer of the controller at %s: %w", u.Host, err)
 	}
-	return out, nil
+	return nil
 }

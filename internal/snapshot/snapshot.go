@@ -69,6 +69,8 @@ type Snapshot struct {
 	Events []eventsv1.Event `json:"events"`
 	// Decisions are the controller's record, empty if it couldn't be asked.
 	Decisions []record.Entry `json:"decisions"`
+	// Controller is what it works with, nil if it couldn't be asked.
+	Controller *Controller `json:"controller,omitempty"`
 }
 
 // Reporter is the name under which Coppice writes events; some have one below its own

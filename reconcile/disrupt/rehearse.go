@@ -38,6 +38,9 @@ type Rehearsal struct {
 	Types   map[string][]cloud.InstanceType
 	Classes map[string]*aws.EC2NodeClass
 	Guards  Guards
+	// Policy is how pods are planned for, Limits what the nodes of all pools may add up to.
+	Policy pack.Options
+	Limits corev1.ResourceList
 	// Boot is how long a machine takes from its claim until pods run on it.
 	Boot time.Duration
 	// Drain is how long a machine takes from the start of its drain until it has gone.
@@ -127,6 +130,7 @@ func (r *Rehearsal) Run() (Performance, error) {
 		home: map[string]string{}, why: map[string]karpenter.DisruptionReason{}, instead: map[string]int{},
 	}
 	x.Kept = map[string]Block{}
+	x.model.Limit(r.Limits)
 	for _, name := range slices.Sorted(maps.Keys(r.Pools)) {
 		p := r.Pools[name]
 		declared := NewPool(p)
@@ -209,7 +213,7 @@ func (x *rehearsal) pass() (next time.Time, acted bool) {
 	if x.failure = x.model.Sync(x.State, x.open); x.failure != nil {
 		return time.Time{}, false
 	}
-	d := Decide(Input{Now: now, Nodes: x.State.Snapshot().Nodes, Pools: x.pools, Guards: x.Guards, Core: x.model.Core(), Rollouts: x.rollouts, Unsure: unsure(x.proofs)})
+	d := Decide(Input{Now: now, Nodes: x.State.Snapshot().Nodes, Pools: x.pools, Guards: x.Guards, Core: x.model.Core(), Policy: x.Policy, Rollouts: x.rollouts, Unsure: unsure(x.proofs)})
 	alone := false
 	for _, c := range d.Start {
 		x.start(c)
@@ -411,7 +415,9 @@ func (x *rehearsal) settle() {
 	if x.failure = x.model.Sync(x.State, x.open); x.failure != nil || x.model.Pending() == 0 {
 		return
 	}
-	plan := x.model.Plan(pack.Options{Work: -1})
+	policy := x.Policy
+	policy.Work = -1
+	plan := x.model.Plan(policy)
 	for _, a := range plan.Assignments {
 		// A claim that isn't a Node yet will get them.
 		if p := x.model.Pod(a.Pod); p != nil && p.Spec.NodeName == "" {

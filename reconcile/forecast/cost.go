@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +25,7 @@ import (
 )
 
 // catalogue lists types as the embedded catalogue knows them, with the memory that the
-// cluster's own nodes turned out to have.
+// cluster's own nodes turned out to have, at the controller's prices where it told them.
 func (f *forecaster) catalogue() func(*aws.EC2NodeClass) ([]cloud.InstanceType, error) {
 	region := f.region()
 	facts := ec2.NewFacts(region)
@@ -33,7 +34,12 @@ func (f *forecaster) catalogue() func(*aws.EC2NodeClass) ([]cloud.InstanceType, 
 			facts.Observe(c.Labels[corev1.LabelInstanceTypeStable], c.Status.ImageID, n.Status.Capacity)
 		}
 	}
-	f.note("Prices are those of the embedded catalogue for %s, of %s; of spot, the average over zones.", region, catalogue.Get().Date())
+	facts.Size(f.in.Settings.MemoryOverhead, f.in.Settings.ReservedENIs)
+	f.out.Prices = &plan.Prices{From: plan.PricesCatalogue, Region: region, Date: catalogue.Get().Date()}
+	if c := f.in.Picture.Controller; c != nil && len(c.Market.OnDemand) > 0 {
+		facts.Trade(c.Market)
+		f.out.Prices = &plan.Prices{From: plan.PricesController, Region: c.Market.Region, At: c.Market.At, NoSpot: c.Market.Spot == nil}
+	}
 	return facts.InstanceTypes
 }
 
@@ -80,6 +86,16 @@ func (f *forecaster) add(labels map[string]string, to *plan.Cost) {
 					return
 				}
 			}
+		}
+	}
+	if c := f.in.Picture.Controller; c != nil && capacity != cloud.Reserved {
+		price := c.Market.OnDemand[name]
+		if capacity == cloud.Spot {
+			price = cmp.Or(c.Market.Spot[name][zone], price)
+		}
+		if price > 0 {
+			to.MicroUSD += price
+			return
 		}
 	}
 	if p, ok := catalogue.Get().Price(name, cmpRegion(labels[corev1.LabelTopologyRegion], zone)); ok {

@@ -16,7 +16,9 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/internal/snapshot"
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -52,6 +54,7 @@ type forecaster struct {
 	claims []*karpenter.NodeClaim
 	nodes  map[string]*corev1.Node // by providerID
 	pods   map[string]int          // that would move, by Node
+	policy pack.Options
 	out    *plan.Fleet
 }
 
@@ -66,6 +69,9 @@ func fleet(in Input, targets []plan.Target, changes []plan.Change) (*plan.Fleet,
 	for _, c := range changes {
 		f.changes[c.Object] = c
 	}
+	if err := f.settings(); err != nil {
+		return nil, err
+	}
 	if err := f.read(targets); err != nil {
 		return nil, err
 	}
@@ -79,6 +85,35 @@ func fleet(in Input, targets []plan.Target, changes []plan.Change) (*plan.Fleet,
 	f.tell(r, done)
 	f.basis(told, done)
 	return f.out, nil
+}
+
+// settings takes over what the controller works with.
+func (f *forecaster) settings() error {
+	c, s := f.in.Picture.Controller, f.in.Settings
+	if s == nil {
+		usual := snapshot.DefaultSettings()
+		if s = &usual; c != nil {
+			s = &c.Settings
+		}
+		f.in.Settings = s
+	}
+	var err error
+	if f.policy.Preferences, err = cluster.PreferencePolicy(s.PreferencePolicy); err != nil {
+		return err
+	}
+	if f.policy.MinValues, err = cluster.MinValuesPolicy(s.MinValuesPolicy); err != nil {
+		return err
+	}
+	flags := cmp.Or(strings.Join(s.Flags(), " "), "the defaults")
+	switch {
+	case c == nil:
+		f.note("Which flags the controller runs with isn't known, and is taken to be %s.", flags)
+	case !slices.Equal(s.Flags(), c.Settings.Flags()):
+		f.note("The controller is taken to run with other flags than it does: %s.", flags)
+	default:
+		f.note("The flags that decide are %s, as the controller says.", flags)
+	}
+	return nil
 }
 
 // read takes pools and classes as they are and as they will be.
@@ -207,6 +242,7 @@ func (f *forecaster) stage(boot time.Duration) *disrupt.Rehearsal {
 	state := cluster.NewState(clock)
 	r := &disrupt.Rehearsal{
 		Clock: clock, State: state, Pools: f.pools, Types: f.types, Classes: f.classes, Guards: disrupt.NewGuards(shot.Budgets),
+		Policy: f.policy, Limits: f.in.Settings.ClusterLimits,
 		Boot: boot, Drain: func(cluster.Node) time.Duration { return drainTime }, Horizon: horizon, Steps: steps,
 	}
 	for i := range shot.Namespaces {

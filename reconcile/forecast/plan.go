@@ -32,14 +32,17 @@ type Input struct {
 	// Source is the NodeSource that applies the commit, nil if there is none.
 	Source *coppice.NodeSource
 	Judge  *admission.Judge
+	// Settings are what the controller runs with; nil stands for what the picture says, or
+	// for the defaults.
+	Settings *snapshot.Settings
 	// Types lists what a class can launch, at which prices. Nil stands for the embedded
-	// catalogue.
+	// catalogue, at the prices that the controller knows if the picture has them.
 	Types func(*aws.EC2NodeClass) ([]cloud.InstanceType, error)
 }
 
 // Plan says what applying the commit would do.
 func Plan(in Input) (*plan.Plan, error) {
-	targets := targetsOf(in)
+	targets, left, forbidden := targetsOf(in)
 	changes, drift := plan.Changes(targets, in.Judge, true, kube.Manager)
 	against := plan.Against{Kind: plan.AgainstCluster, Commit: in.BaseCommit, At: in.Picture.TakenAt}
 	if in.Offline {
@@ -50,6 +53,14 @@ func Plan(in Input) (*plan.Plan, error) {
 	}
 	p := plan.New(in.Head.Cluster, against, len(in.Head.Objects), changes, drift)
 	p.Notes = append(p.Notes, notes(in, targets, p)...)
+	for _, d := range forbidden {
+		p.Refused = append(p.Refused, fmt.Sprintf("%s of %s was written by %s, and spec.conflicts of NodeSource %s says fail", d.Field, d.Object, d.Manager, against.Source))
+	}
+	for _, d := range left {
+		p.Left = append(p.Left, fmt.Sprintf("%s of %s is left to %s by spec.conflicts of NodeSource %s: what the commit says of it has no effect", d.Field, d.Object, d.Manager, against.Source))
+	}
+	slices.Sort(p.Refused)
+	slices.Sort(p.Left)
 	f, err := fleet(in, targets, changes)
 	if err != nil {
 		return nil, fmt.Errorf("forecast what becomes of nodes: %w", err)
@@ -96,9 +107,9 @@ func sourceNames(all []coppice.NodeSource) string {
 }
 
 // targetsOf joins what the commit declares with what is live and what the source has
-// applied.
-func targetsOf(in Input) []plan.Target {
-	targets := plan.Targets(in.Head, in.Base)
+// applied. left and forbidden are what the source's conflict rules say of it.
+func targetsOf(in Input) (targets []plan.Target, left, forbidden []plan.Difference) {
+	targets = plan.Targets(in.Head, in.Base)
 	at := map[plan.ID]int{}
 	for i, t := range targets {
 		at[t.ID] = i
@@ -139,10 +150,19 @@ func targetsOf(in Input) []plan.Target {
 			t.Kept = kept(in.Source, applied, t.Live)
 			continue
 		}
-		// A source that only warns applies what Git has changed, and nothing else.
-		t.Untouched = applied && t.Live != nil && entry.Digest == kube.Digest(kube.Object(kinds[t.ID], t.Head)) && in.Source.Spec.DriftMode != coppice.DriftCorrect
+		if in.Source == nil {
+			continue
+		}
+		t.Judge = plan.Rules(in.Source.Spec.Conflicts, t.ID, kube.Manager, in.Picture.TakenAt)
+		// Where a source only warns it applies what Git has changed, and nothing else.
+		same := applied && t.Live != nil && entry.Digest == kube.Digest(kube.Object(kinds[t.ID], t.Head))
+		t.Untouched = same && plan.DriftMode(t.Head, in.Source.Spec.DriftMode) != coppice.DriftCorrect
+		if !same {
+			l, f := plan.Ruled(*t, in.Judge, kube.Manager)
+			left, forbidden = append(left, l...), append(forbidden, f...)
+		}
 	}
-	return targets
+	return targets, left, forbidden
 }
 
 // kept says why an object that the commit doesn't declare stays, "" if it goes.

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/plan"
 	"github.com/coppice-dev/coppice/internal/snapshot"
 	"github.com/coppice-dev/coppice/render"
@@ -196,6 +198,20 @@ func run(s *snapshot.Snapshot, node, name string, cpu int64, alter ...func(*core
 	s.Pods = append(s.Pods, p)
 }
 
+// elsewhere lets somebody else have set a pool's limit.
+func elsewhere(s *snapshot.Snapshot, pool, manager, cpu string) {
+	for _, u := range s.Declared {
+		if u.GetKind() != "NodePool" || u.GetName() != pool {
+			continue
+		}
+		u.Object["spec"].(map[string]any)["limits"] = map[string]any{"cpu": cpu}
+		u.Object["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
+			"manager": manager, "operation": "Update", "time": "2026-11-30T11:00:00Z",
+			"fieldsV1": map[string]any{"f:spec": map[string]any{"f:limits": map[string]any{"f:cpu": map[string]any{}}}},
+		}}
+	}
+}
+
 // TestPlan: each case is a change of what is declared, and its plan as people read it.
 func TestPlan(t *testing.T) {
 	replace := func(pairs ...string) func(*testing.T) string {
@@ -247,6 +263,78 @@ func TestPlan(t *testing.T) {
 				fresh := strings.NewReplacer("name: other", "name: third", "name: default", "name: fresh")
 				return declared + "---" + fresh.Replace(declared[:strings.Index(declared, "---")]+declared[strings.LastIndex(declared, "---"):])
 			}, nil,
+		},
+		"prices": {
+			"the controller's own prices count, of spot by zone, and its flags are known",
+			replace("[m5.large, m5.xlarge]", "[m6i.large, m6i.xlarge]"),
+			func(s *snapshot.Snapshot) {
+				s.Controller = &snapshot.Controller{Settings: snapshot.DefaultSettings(), Market: cloud.Market{
+					Region: "us-west-2", At: taken.Add(-time.Hour), OnDemand: map[string]int64{"m5.xlarge": 200_000, "m6i.large": 90_000, "m6i.xlarge": 180_000},
+					Spot: map[string]map[string]int64{"m5.large": {"us-west-2a": 30_000, "us-west-2b": 20_000}},
+				}}
+			},
+		},
+		"cluster limits": {
+			"nothing is launched for pods above what the controller lets all pools have",
+			replace("metadata: {name: general}", "metadata: {name: spare}"),
+			func(s *snapshot.Snapshot) {
+				s.Controller = &snapshot.Controller{Settings: snapshot.DefaultSettings()}
+				s.Controller.Settings.ClusterLimits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("12")}
+			},
+		},
+		"min values": {"a pool that can't have as many types as it wants launches none", replace("values: [m5.large, m5.xlarge]", "values: [m6i.large, m6i.xlarge], minValues: 2"), nil},
+		"min values as far as possible": {
+			"unless the controller runs with that flag",
+			replace("values: [m5.large, m5.xlarge]", "values: [m6i.large, m6i.xlarge], minValues: 2"),
+			func(s *snapshot.Snapshot) {
+				s.Controller = &snapshot.Controller{Settings: snapshot.DefaultSettings()}
+				s.Controller.Settings.MinValuesPolicy = "BestEffort"
+			},
+		},
+		"yield": {
+			"a field that a rule leaves to others isn't planned as a change, nor told as drift",
+			replace("cpu: 100", "cpu: 200"),
+			func(s *snapshot.Snapshot) {
+				elsewhere(s, "general", "capacity-bot", "50")
+				s.NodeSources[0].Spec.Conflicts = []coppice.ConflictRule{{Paths: []string{"/spec/limits"}, Managers: []string{"capacity-*"}, Policy: coppice.ConflictYield}}
+			},
+		},
+		"yield to others": {
+			"a rule about somebody else leaves nothing to this one",
+			replace("cpu: 100", "cpu: 200"),
+			func(s *snapshot.Snapshot) {
+				elsewhere(s, "general", "kubectl-edit", "50")
+				s.NodeSources[0].Spec.Conflicts = []coppice.ConflictRule{{Paths: []string{"/spec/limits"}, Managers: []string{"capacity-*"}, Policy: coppice.ConflictYield}}
+			},
+		},
+		"yield is over": {
+			"a rule that has expired holds no more",
+			replace("cpu: 100", "cpu: 200"),
+			func(s *snapshot.Snapshot) {
+				elsewhere(s, "general", "capacity-bot", "50")
+				s.NodeSources[0].Spec.Conflicts = []coppice.ConflictRule{{Paths: []string{"/spec/limits"}, Policy: coppice.ConflictYield, Expires: &metav1.Time{Time: taken}}}
+			},
+		},
+		"fail": {
+			"a commit that would set what a rule protects is refused as a whole",
+			replace("cpu: 100", "cpu: 200", "{team: web}", "{team: shop}"),
+			func(s *snapshot.Snapshot) {
+				elsewhere(s, "general", "capacity-bot", "50")
+				s.NodeSources[0].Spec.Conflicts = []coppice.ConflictRule{{Paths: []string{"/spec/limits"}, Policy: coppice.ConflictFail}}
+			},
+		},
+		"corrected": {
+			"an object that says so itself gets Git's values back, whatever its source does",
+			replace("metadata: {name: general}", "metadata: {name: general, annotations: {coppice.dev/drift: correct}}"),
+			func(s *snapshot.Snapshot) {
+				elsewhere(s, "general", "kubectl-edit", "50")
+				elsewhere(s, "other", "kubectl-edit", "50")
+				head := bundle(t, strings.Replace(declared, "metadata: {name: general}", "metadata: {name: general, annotations: {coppice.dev/drift: correct}}", 1))
+				s.NodeSources[0].Status.Inventory = &coppice.Inventory{}
+				for _, o := range head.Objects {
+					s.NodeSources[0].Status.Inventory.Entries = append(s.NodeSources[0].Status.Inventory.Entries, kube.Entry(kube.Object(o.GVK, o.Value)))
+				}
+			},
 		},
 		"already": {
 			"what was out of date before is told apart",

@@ -2,14 +2,13 @@ package pullrequest
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/coppice-dev/coppice/internal/git"
 )
 
 // merge returns the files of a tree as they are after both sides' changes to base, and
@@ -28,7 +27,7 @@ func merge(base, ours, theirs fs.FS) (fs.FS, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &memory3{files: map[string][]byte{}, dirs: map[string][]fs.DirEntry{}}
+	out := map[string][]byte{}
 	var conflicts []string
 	names := map[string]bool{}
 	for _, m := range []map[string][]byte{o, t} {
@@ -44,26 +43,43 @@ func merge(base, ours, theirs fs.FS) (fs.FS, []string, error) {
 		switch {
 		case same(our, haveOur, their, haveTheir), same(was, had, our, haveOur):
 			if haveTheir {
-				out.files[name] = their
+				out[name] = their
 			}
 		case same(was, had, their, haveTheir):
 			if haveOur {
-				out.files[name] = our
+				out[name] = our
 			}
 		default:
 			if text, ok := mergeLines(was, our, their); ok && had && haveOur && haveTheir {
-				out.files[name] = text
+				out[name] = text
 				continue
 			}
 			conflicts = append(conflicts, name)
 			if haveTheir {
-				out.files[name] = their
+				out[name] = their
+			}
+		}
+	}
+	// One side's file may be the other's folder.
+	for name := range out {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, file := out[dir]; !file {
+				continue
+			}
+			conflicts = append(conflicts, dir)
+			if _, keep := t[dir]; keep {
+				delete(out, name)
+			} else {
+				delete(out, dir)
 			}
 		}
 	}
 	slices.Sort(conflicts)
-	out.index()
-	return out, conflicts, nil
+	tree, err := git.Files(out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("merge: %w", err)
+	}
+	return tree, slices.Compact(conflicts), nil
 }
 
 // mergeLines merges two changes of a text if they touch different lines that don't
@@ -142,115 +158,4 @@ func equalFiles(a, b fs.FS) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// memory3 is the tree that a merge of three makes.
-type memory3 struct {
-	files map[string][]byte
-	dirs  map[string][]fs.DirEntry
-}
-
-// index lists the folders' entries.
-func (m *memory3) index() {
-	m.dirs["."] = nil
-	seen := map[string]bool{".": true}
-	add := func(e entry) {
-		dir := path.Dir(e.path)
-		m.dirs[dir] = append(m.dirs[dir], e)
-	}
-	for name, text := range m.files {
-		add(entry{path: name, size: int64(len(text))})
-		for dir := path.Dir(name); !seen[dir]; dir = path.Dir(dir) {
-			seen[dir] = true
-			add(entry{path: dir, dir: true})
-		}
-	}
-	for _, list := range m.dirs {
-		slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	}
-}
-
-func (m *memory3) find(op, name string) (entry, error) {
-	if !fs.ValidPath(name) {
-		return entry{}, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
-	}
-	if text, ok := m.files[name]; ok {
-		return entry{path: name, size: int64(len(text))}, nil
-	}
-	if _, ok := m.dirs[name]; ok {
-		return entry{path: name, dir: true}, nil
-	}
-	return entry{}, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
-}
-
-// Open opens a file or a folder.
-func (m *memory3) Open(name string) (fs.File, error) {
-	e, err := m.find("open", name)
-	if err != nil {
-		return nil, err
-	}
-	return &openEntry{entry: e, Reader: bytes.NewReader(m.files[name]), left: m.dirs[name]}, nil
-}
-
-// Stat describes a file or a folder.
-func (m *memory3) Stat(name string) (fs.FileInfo, error) {
-	e, err := m.find("stat", name)
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
-// entry is a file or a folder.
-type entry struct {
-	path string
-	dir  bool
-	size int64
-}
-
-func (e entry) Name() string               { return path.Base(e.path) }
-func (e entry) IsDir() bool                { return e.dir }
-func (e entry) Type() fs.FileMode          { return e.Mode().Type() }
-func (e entry) Info() (fs.FileInfo, error) { return e, nil }
-func (e entry) Size() int64                { return e.size }
-func (e entry) ModTime() time.Time         { return time.Time{} }
-func (e entry) Sys() any                   { return nil }
-
-func (e entry) Mode() fs.FileMode {
-	if e.dir {
-		return fs.ModeDir | 0o555
-	}
-	return 0o444
-}
-
-type openEntry struct {
-	entry
-	*bytes.Reader
-	left []fs.DirEntry
-}
-
-func (o *openEntry) Stat() (fs.FileInfo, error) { return o.entry, nil }
-func (o *openEntry) Size() int64                { return o.entry.size }
-func (o *openEntry) Close() error               { return nil }
-
-func (o *openEntry) Read(p []byte) (int, error) {
-	if o.dir {
-		return 0, &fs.PathError{Op: "read", Path: o.path, Err: errors.New("is a folder")}
-	}
-	return o.Reader.Read(p)
-}
-
-func (o *openEntry) ReadDir(n int) ([]fs.DirEntry, error) {
-	if n <= 0 {
-		list := o.left
-		o.left = nil
-		return list, nil
-	}
-	if len(o.left) == 0 {
-		return nil, io.EOF
-	}
-	n = min(n, len(o.left))
-	list := o.left[:n]
-	o.left = o.left[n:]
-	return list, nil
 }

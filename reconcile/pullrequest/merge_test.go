@@ -37,6 +37,7 @@ func TestMerge(t *testing.T) {
 		"next to":       {"neighbours are for people", tree{"a": "1 2 3 4"}, tree{"a": "1 x 3 4"}, tree{"a": "1 2 y 4"}, tree{"a": "1 2 y 4"}, []string{"a"}},
 		"edit, delete":  {"", tree{"a": "1", "b": "1"}, tree{"b": "1"}, tree{"a": "2", "b": "1"}, tree{"a": "2", "b": "1"}, []string{"a"}},
 		"added by both": {"", tree{}, tree{"a": "1"}, tree{"a": "2"}, tree{"a": "2"}, []string{"a"}},
+		"file, folder":  {"one side's file is the other's folder", tree{}, tree{"a": "1", "b/c/d": "1"}, tree{"a/x": "2", "b": "2"}, tree{"a/x": "2", "b": "2"}, []string{"a", "b"}},
 		"hidden":        {"", tree{}, tree{".git/x": "1"}, tree{"a": "2"}, tree{"a": "2"}, nil},
 	} {
 		got, conflicts, err := merge(letters(tt.base), letters(tt.ours), letters(tt.theirs))

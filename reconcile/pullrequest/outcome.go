@@ -29,6 +29,14 @@ func (r *Reconciler) outcome(ctx context.Context, v *view, m *pullMemory) error 
 		m.done = true
 		return nil
 	}
+	if m.merged == nil {
+		whole, err := v.forge.Pull(ctx, v.pull.Number)
+		if err != nil {
+			return err
+		}
+		m.merged = &whole
+	}
+	v.pull = *m.merged
 	text, phase, err := v.progress(ctx)
 	if err != nil {
 		return err

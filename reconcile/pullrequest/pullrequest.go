@@ -60,6 +60,9 @@ type Options struct {
 	// Jitter returns numbers in [0,1) that keep sources from polling in step; nil means
 	// none.
 	Jitter func() float64
+	// Controller tells what this controller works with, which forecasts count with; nil
+	// if it has no engine.
+	Controller snapshot.Tell
 	// Client sends requests to forges.
 	Client forge.Client
 }
@@ -97,6 +100,8 @@ type pullMemory struct {
 	// key names all that the last review rested on, at is when it was.
 	key string
 	at  time.Time
+	// merged is the pull request after its merge, which changes no more.
+	merged *forge.Pull
 	// settled is set when nodes were as declared at the last look, done when there is
 	// nothing more to say.
 	settled, done bool
@@ -248,13 +253,14 @@ func (r *Reconciler) pass(ctx context.Context, src *coppice.NodeSource, m *memor
 	// The cluster is looked at once, and only if somebody has to know; so are credentials,
 	// which may have to be asked for.
 	remote := sync.OnceValues(func() (git.Remote, error) { return r.remote(ctx, src, m.forge) })
-	picture := sync.OnceValues(func() (*snapshot.Snapshot, error) { return snapshot.Take(ctx, r.reader, r.Clock.Now()) })
+	picture := sync.OnceValues(func() (*snapshot.Snapshot, error) { return r.picture(ctx) })
+	shared := &shared{trees: map[string]fs.FS{}, tips: map[string]git.Revision{}, bases: map[string]*render.Bundle{}}
 	each := func(p forge.Pull, do func(context.Context, *view, *pullMemory) error) bool {
 		known[p.Number] = true
 		if m.pulls[p.Number] == nil {
 			m.pulls[p.Number] = &pullMemory{}
 		}
-		err := do(ctx, &view{Reconciler: r, src: src, forge: m.forge, pull: p, remote: remote, picture: picture}, m.pulls[p.Number])
+		err := do(ctx, &view{Reconciler: r, src: src, forge: m.forge, pull: p, remote: remote, picture: picture, shared: shared}, m.pulls[p.Number])
 		if err != nil {
 			errs = append(errs, fmt.Errorf("pull request %d: %w", p.Number, err))
 		}
@@ -277,6 +283,15 @@ func (r *Reconciler) pass(ctx context.Context, src *coppice.NodeSource, m *memor
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// picture is the cluster now.
+func (r *Reconciler) picture(ctx context.Context) (*snapshot.Snapshot, error) {
+	shot, err := snapshot.Take(ctx, r.reader, r.Clock.Now())
+	if err == nil && r.Controller != nil {
+		shot.Controller, err = r.Controller(ctx)
+	}
+	return shot, err
 }
 
 // wanted reports whether a pull request is one to speak in.
@@ -358,6 +373,18 @@ type view struct {
 	// remote is where the repository is read, picture the cluster, both of this pass.
 	remote  func() (git.Remote, error)
 	picture func() (*snapshot.Snapshot, error)
+	*shared
+}
+
+// shared is what a pass has fetched and evaluated: pull requests have commits in common,
+// and each is dealt with once.
+type shared struct {
+	// trees are the source's folders, by commit, nil where a commit doesn't have it.
+	trees map[string]fs.FS
+	// tips are where branches are.
+	tips map[string]git.Revision
+	// bases are what branches declare, by commit, nil for what isn't valid.
+	bases map[string]*render.Bundle
 }
 
 // name is the source's, as comments have it.

@@ -3,6 +3,7 @@ package pullrequest
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/internal/forge"
 	"github.com/coppice-dev/coppice/internal/git"
 	"github.com/coppice-dev/coppice/internal/kube"
@@ -128,6 +130,20 @@ func (s *stage) pass() int {
 		}
 	}
 	return writes
+}
+
+// counted counts how often each tree is evaluated from now on.
+func (s *stage) counted() map[string]int {
+	seen, evaluate := map[string]int{}, s.r.Evaluate
+	s.r.Evaluate = func(ctx context.Context, tree fs.FS, cluster string) (render.Bundle, diag.List, error) {
+		all, err := files(tree)
+		if err != nil {
+			s.t.Error(err)
+		}
+		seen[fmt.Sprintf("%s", all)]++
+		return evaluate(ctx, tree, cluster)
+	}
+	return seen
 }
 
 // commit puts files onto a branch and tells the forge of its history.
@@ -319,13 +335,43 @@ func TestPullRequests(t *testing.T) {
 	s.pass()
 	s.want(1, "rift", "kubectl-edit", "150")
 
+	// A rule leaves the field to who wrote it: the change has no effect, which is said.
+	rules := func(policy coppice.ConflictPolicy) {
+		t.Helper()
+		src := s.source()
+		src.Spec.Conflicts = nil
+		if policy != "" {
+			src.Spec.Conflicts = []coppice.ConflictRule{{Paths: []string{"/spec/limits"}, Managers: []string{"kubectl-*"}, Policy: policy}}
+		}
+		if err := s.kube.Update(t.Context(), src); err != nil {
+			t.Fatal(err)
+		}
+		s.pass()
+	}
+	rules(coppice.ConflictYield)
+	s.want(1, "Fine to merge", "Nothing changes", "left to kubectl-edit")
+	rules(coppice.ConflictFail)
+	s.want(1, "Would be refused", "was written by kubectl-edit")
+	status(1, "failure")
+	rules("")
+	status(1, "success")
+
 	// An error is told at its line, with nothing else.
 	s.open(2, "bad", map[string]string{"pools.cue": strings.Replace(fleet("a=100", "b=100", "c=300")["pools.cue"], "limits:", "limts:", 1)}, false)
 	// A fork's is compared with the branch.
 	s.open(3, "fork", fleet("a=100", "b=100", "c=300", "mallory=7"), true)
 	// One that touches no CUE isn't spoken in, but marked.
 	s.open(4, "readme", map[string]string{"other.txt": "hello"}, false)
+	evaluated := s.counted()
 	s.pass()
+	for tree, n := range evaluated {
+		if n > 1 {
+			t.Errorf("one pass evaluated the same tree %d times:\n%s", n, tree)
+		}
+	}
+	if len(evaluated) < 3 {
+		t.Errorf("%d trees were evaluated, want the branch, a head and the fork's", len(evaluated))
+	}
 	s.want(2, "Would be refused", "1 error", "pools.cue:4:2", "limts")
 	status(2, "failure")
 	s.want(3, "comes from a fork", "1 to create")

@@ -103,7 +103,7 @@ func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error
 	if err != nil {
 		return body, false, err
 	}
-	if now.Head != v.pull.Head || !now.Open {
+	if !forge.SameCommit(now.Head, v.pull.Head) || !now.Open {
 		return body, false, errMoved
 	}
 	v.pull = now
@@ -147,7 +147,7 @@ func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error
 	} else if body.Plan, err = v.plan(ctx, b); err != nil {
 		return body, false, err
 	}
-	return body, body.Plan.Empty() && len(findings)+len(conflicts) == 0, nil
+	return body, body.Plan.Silent() && len(findings)+len(conflicts) == 0, nil
 }
 
 // trees are what a review reads.
@@ -171,9 +171,12 @@ func (v *view) trees(ctx context.Context) (trees, error) {
 		return t, err
 	}
 	// Forges say of the branch where it was when they last looked.
-	tip, err := remote.Head(ctx, git.Ref{Branch: v.pull.BaseRef})
-	if err != nil {
-		return t, fmt.Errorf("find the branch %s: %w", v.pull.BaseRef, err)
+	tip, known := v.tips[v.pull.BaseRef]
+	if !known {
+		if tip, err = remote.Head(ctx, git.Ref{Branch: v.pull.BaseRef}); err != nil {
+			return t, fmt.Errorf("find the branch %s: %w", v.pull.BaseRef, err)
+		}
+		v.tips[v.pull.BaseRef] = tip
 	}
 	v.pull.Base = tip.Hash
 	if t.tip, err = v.fetch(ctx, remote, "", tip.Hash); err != nil {
@@ -199,6 +202,9 @@ func (v *view) fetch(ctx context.Context, remote git.Remote, ref, hash string) (
 		}
 		rev = got
 	}
+	if tree, known := v.shared.trees[hash]; known {
+		return tree, nil
+	}
 	commit, err := remote.FetchFolder(ctx, rev, v.src.Spec.Path)
 	if err != nil {
 		return nil, fmt.Errorf("fetch %s: %w", rev.Short(), err)
@@ -206,7 +212,10 @@ func (v *view) fetch(ctx context.Context, remote git.Remote, ref, hash string) (
 	tree, err := commit.FS(v.src.Spec.Path)
 	var missing *git.Error
 	if errors.As(err, &missing) && missing.Kind == git.ErrTree && strings.Contains(missing.Detail, "no folder") {
-		return nil, nil
+		tree, err = nil, nil
+	}
+	if err == nil {
+		v.shared.trees[hash] = tree
 	}
 	return tree, err
 }
@@ -222,13 +231,18 @@ func (v *view) evaluate(ctx context.Context, merged, tip fs.FS) (bundles, diag.L
 	if findings = findings.Sorted(); findings.HasErrors() || tip == nil {
 		return b, findings, nil
 	}
-	base, wrong, err := v.Evaluate(ctx, tip, v.src.Spec.Cluster)
-	if err != nil {
-		return b, nil, fmt.Errorf("evaluate the branch: %w", err)
+	base, known := v.bases[v.pull.Base]
+	if !known {
+		found, wrong, err := v.Evaluate(ctx, tip, v.src.Spec.Cluster)
+		if err != nil {
+			return b, nil, fmt.Errorf("evaluate the branch: %w", err)
+		}
+		if !wrong.HasErrors() {
+			base = &found
+		}
+		v.bases[v.pull.Base] = base
 	}
-	if !wrong.HasErrors() {
-		b.base = &base
-	}
+	b.base = base
 	return b, findings, nil
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,71 +17,7 @@ import (
 // judge applies the source's conflict rules to the fields of one object, nil if
 // none is about it.
 func (p *pass) judge(o declared) plan.Judge {
-	var rules []coppice.ConflictRule
-	now := p.clock.Now()
-	for _, r := range p.src.Spec.Conflicts {
-		switch {
-		case r.Expires != nil && !now.Before(r.Expires.Time):
-		case r.Kind != "" && r.Kind != o.GVK.Kind, r.Name != "" && !glob(r.Name, o.Name):
-		default:
-			rules = append(rules, r)
-		}
-	}
-	if len(rules) == 0 {
-		return nil
-	}
-	return func(at []any, manager string) plan.Verdict {
-		if manager == kube.Manager || manager == "" {
-			return plan.Force // Git's own, or nobody's
-		}
-		for _, r := range rules {
-			if len(r.Managers) > 0 && !slices.ContainsFunc(r.Managers, func(m string) bool { return glob(m, manager) }) ||
-				len(r.Paths) > 0 && !slices.ContainsFunc(r.Paths, func(pointer string) bool { return covers(pointer, at) }) {
-				continue
-			}
-			switch r.Policy {
-			case coppice.ConflictYield:
-				return plan.Yield
-			case coppice.ConflictFail:
-				return plan.Fail
-			}
-			return plan.Force
-		}
-		return plan.Force
-	}
-}
-
-// glob matches a text with a pattern in which * stands for any characters.
-func glob(pattern, text string) bool {
-	// A slash ends what * matches in a path, and is part of managers' names.
-	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(text, "/", "\x00"))
-	return err == nil && ok
-}
-
-// covers reports whether a JSON pointer names a field or something above it, or
-// an element of a list that at is the whole of.
-func covers(pointer string, at []any) bool {
-	tokens := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
-	for i, token := range tokens {
-		if i == len(at) {
-			// The pointer goes on below the difference. Lists have one owner, so a
-			// rule about an element is about the list.
-			_, err := strconv.Atoi(token)
-			return err == nil
-		}
-		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
-		switch e := at[i].(type) {
-		case string:
-			if e != token {
-				return false
-			}
-		case int:
-			if n, err := strconv.Atoi(token); err != nil || n != e {
-				return false
-			}
-		}
-	}
-	return true
+	return plan.Rules(p.src.Spec.Conflicts, planID(o.Object), kube.Manager, p.clock.Now())
 }
 
 // rules identifies the rules that hold now: another set makes another drift of the
@@ -150,13 +84,7 @@ func (p *pass) contested(failed []plan.Difference) error {
 		plan.Summary(failed)+"; undo the change, make it in Git, or change the rule"))
 }
 
-// mode says what to do about the drift of one object: what Git says on the object,
-// or else what the source says.
+// mode says what to do about the drift of one object.
 func (p *pass) mode(o declared) coppice.DriftMode {
-	notes, _, _ := unstructured.NestedStringMap(o.Value, "metadata", "annotations")
-	switch mode := coppice.DriftMode(notes[coppice.DriftAnnotation]); mode {
-	case coppice.DriftWarn, coppice.DriftCorrect, coppice.DriftOff:
-		return mode
-	}
-	return p.src.Spec.DriftMode
+	return plan.DriftMode(o.Value, p.src.Spec.DriftMode)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/forge"
 	"github.com/coppice-dev/coppice/internal/git"
+	"github.com/coppice-dev/coppice/internal/githubapp"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 )
 
@@ -31,9 +32,9 @@ func Forge(src *coppice.NodeSource, secret map[string][]byte, cl forge.Client) (
 	}
 	c.Client.Roots = secret["ca.crt"]
 	if id := string(secret["githubAppID"]); id != "" {
-		c.App = &forge.App{ID: id}
+		c.App = &forge.App{App: githubapp.App{ID: id}}
 		var err error
-		if c.App.Key, err = forge.ParseKey(secret["githubAppPrivateKey"]); err != nil {
+		if c.App.Key, err = githubapp.ParseKey(secret["githubAppPrivateKey"]); err != nil {
 			return nil, fmt.Errorf("read the Secret %q: %w", name, err)
 		}
 		if text := string(secret["githubAppInstallationID"]); text != "" {

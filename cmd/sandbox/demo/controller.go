@@ -12,7 +12,8 @@ import (
 // controller is "coppice controller" in a process of its own, one after another.
 type controller struct {
 	child.Program
-	metrics string
+	// metrics and secure are host:port.
+	metrics, secure string
 }
 
 const (
@@ -30,15 +31,19 @@ func newController(path, dir string, lease time.Duration, e endpoints.Endpoints,
 	if err != nil {
 		return nil, err
 	}
+	secure, err := child.FreeAddress()
+	if err != nil {
+		return nil, err
+	}
 	return &controller{
-		metrics: addr,
+		metrics: addr, secure: secure,
 		Program: child.Program{
 			Path: path, Args: []string{"controller"}, Log: filepath.Join(dir, "coppice.log"), Failed: failed,
 			Env: append(e.Environ(),
 				"PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "TMPDIR="+os.TempDir(),
 				"LEADER_ELECTION_NAMESPACE="+namespace,
 				"LEADER_ELECTION_LEASE_DURATION="+lease.String(),
-				"METRICS_BIND_ADDRESS="+addr, "HEALTH_PROBE_BIND_ADDRESS=0", "SECURE_BIND_ADDRESS=0",
+				"METRICS_BIND_ADDRESS="+addr, "HEALTH_PROBE_BIND_ADDRESS=0", "SECURE_BIND_ADDRESS="+secure,
 			),
 		},
 	}, nil

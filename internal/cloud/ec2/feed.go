@@ -35,6 +35,7 @@ type feed[T any] struct {
 	// failures counts loads that failed since the last that didn't.
 	failures int
 	asked    time.Time // when somebody first asked
+	loaded   time.Time // when value was
 }
 
 // soon is get for who has something else to go by: it gives up when the first answer is
@@ -50,6 +51,13 @@ func (f *feed[T]) soon(ctx context.Context) (value T, version uint64, ok bool) {
 	defer cancel()
 	value, version, err := f.get(ctx)
 	return value, version, err == nil
+}
+
+// age is when the answer was loaded, zero without one.
+func (f *feed[T]) age() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loaded
 }
 
 // get returns the answer and its version, which changes with every refresh. It
@@ -91,7 +99,7 @@ func (f *feed[T]) refresh(ctx context.Context) {
 	f.failures++
 	switch {
 	case err == nil:
-		f.value, f.version, f.failures = value, f.version+1, 0
+		f.value, f.version, f.failures, f.loaded = value, f.version+1, 0, f.clock.Now()
 		f.next = f.clock.Now().Add(f.every)
 	case f.version == 0:
 		f.next = f.clock.Now().Add(min(feedFirstRetry<<min(f.failures-1, 10), f.every, feedRetry))

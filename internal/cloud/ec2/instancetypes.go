@@ -49,14 +49,7 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 	if !ok {
 		sold = fromCatalogue(catalogue.Get(), p.region)
 	}
-	prices, pricesVersion, ok := p.prices.soon(ctx)
-	if !ok {
-		prices = cataloguePrices(catalogue.Get(), p.region)
-	}
-	spots, spotsVersion, ok := p.spots.soon(ctx)
-	if !ok {
-		spots = nil
-	}
+	prices, pricesVersion, spots, spotsVersion := p.known(ctx)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -86,6 +79,42 @@ func (p *Provider) InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) (
 		})
 	}
 	return known.list, nil
+}
+
+// known are the prices that there are: without an answer the catalogue's, and of spot
+// none.
+func (p *Provider) known(ctx context.Context) (prices map[string]int64, pricesVersion uint64, spots map[spotPool]int64, spotsVersion uint64) {
+	prices, pricesVersion, ok := p.prices.soon(ctx)
+	if !ok {
+		prices = cataloguePrices(catalogue.Get(), p.region)
+	}
+	spots, spotsVersion, ok = p.spots.soon(ctx)
+	if !ok {
+		spots = nil
+	}
+	return prices, pricesVersion, spots, spotsVersion
+}
+
+// Market is as in cloud.Provider.
+func (p *Provider) Market(ctx context.Context) (cloud.Market, error) {
+	prices, _, spots, _ := p.known(ctx)
+	if err := ctx.Err(); err != nil {
+		return cloud.Market{}, err
+	}
+	m := cloud.Market{Region: p.region, At: p.spots.age(), OnDemand: maps.Clone(prices)}
+	if m.At.IsZero() {
+		m.At = p.prices.age()
+	}
+	if spots != nil {
+		m.Spot = map[string]map[string]int64{}
+	}
+	for pool, price := range spots {
+		if m.Spot[pool.instanceType] == nil {
+			m.Spot[pool.instanceType] = map[string]int64{}
+		}
+		m.Spot[pool.instanceType][pool.zone] = price
+	}
+	return m, nil
 }
 
 // shapeOf names everything of a class that capacity, labels and the choice of types

@@ -102,7 +102,7 @@ func (w *world) provider(change ...func(*Config)) *Provider {
 }
 
 func fill[T any](f *feed[T], value T) {
-	f.value, f.version, f.next = value, 1, f.clock.Now().Add(f.every)
+	f.value, f.version, f.loaded, f.next = value, 1, f.clock.Now(), f.clock.Now().Add(f.every)
 }
 
 // fresh is a controller's view right after a start.
