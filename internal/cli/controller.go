@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
@@ -62,6 +63,7 @@ type controllerOptions struct {
 	healthAddress  string
 	secureAddress  string
 	webhookAddress string
+	eventsAddress  string
 	leaderElection bool
 	leaseNamespace string
 	leaseDuration  time.Duration
@@ -131,6 +133,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", "127.0.0.1:8081", "`host:port` of the health probes, 0 for none [HEALTH_PROBE_BIND_ADDRESS]")
 	f.StringVar(&o.secureAddress, "secure-bind-address", "127.0.0.1:8443", "`host:port` where 'coppice explain' asks for decisions and 'coppice plan' for prices and flags, and metrics are served over TLS, to users whom the API server lets get /decisions, /controller and /metrics; 0 for none [SECURE_BIND_ADDRESS]")
 	f.StringVar(&o.webhookAddress, "webhook-bind-address", "0", "`host:port` where forges tell of pushes, at /hooks/NAMESPACE/NODESOURCE, 0 for none [WEBHOOK_BIND_ADDRESS]")
+	f.StringVar(&o.eventsAddress, "events-addr", "", "`URL` of Flux's notification-controller, which events of NodeSources are posted to, as in http://notification-controller.flux-system.svc.cluster.local./ [EVENTS_ADDR]")
 	f.BoolVar(&o.leaderElection, "leader-elect", true, "wait until no other replica leads [LEADER_ELECT]")
 	f.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "namespace of the Lease and of what is kept of the cloud; in a pod its own [LEADER_ELECTION_NAMESPACE]")
 	f.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 15*time.Second, "how long after the leader's death another may lead [LEADER_ELECTION_LEASE_DURATION]")
@@ -192,6 +195,9 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	if o.engine != "on" && o.engine != "off" {
 		return &ExitError{Code: ExitUsage, Err: fmt.Errorf("engine %q: give on or off", o.engine)}
 	}
+	if u, err := url.Parse(o.eventsAddress); o.eventsAddress != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		return &ExitError{Code: ExitUsage, Err: fmt.Errorf("events address %q is no URL; give one as in http://notification-controller.flux-system.svc.cluster.local./", o.eventsAddress)}
+	}
 	kube, err := kubeConfig(o)
 	if err != nil {
 		return err
@@ -210,7 +216,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	}
 	run := reconcile.Options{
 		Kube:           kube,
-		Source:         source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate, WebhookAddress: o.webhookAddress},
+		Source:         source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate, WebhookAddress: o.webhookAddress, EventsAddress: o.eventsAddress},
 		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
 	}

@@ -25,6 +25,8 @@ var (
 	ErrCA = errors.New("the CA bundle holds no PEM certificate")
 	// ErrClientCert: the certificate to show can't be used.
 	ErrClientCert = errors.New("the client certificate can't be used; tls.crt and tls.key must be PEM and belong together")
+	// ErrProxy: the proxy's address can't be used.
+	ErrProxy = errors.New("the proxy's address must be a URL with http, https or socks5, without a user or a password in it")
 	// ErrPlain: a token or password would cross the network in the clear.
 	ErrPlain = errors.New("credentials are sent over https only; change the address")
 	// ErrRedirect: the server sends elsewhere, and credentials don't go along.
@@ -95,7 +97,7 @@ func (e *Error) Unwrap() error { return e.Kind }
 // changes the address, the credentials, the ref, or the repository.
 func (e *Error) Permanent() bool {
 	switch e.Kind {
-	case ErrURL, ErrCA, ErrTooLarge, ErrTree, ErrClientCert, ErrPlain, ErrRedirect,
+	case ErrURL, ErrCA, ErrTooLarge, ErrTree, ErrClientCert, ErrPlain, ErrProxy, ErrRedirect,
 		ErrIdentity, ErrKnownHosts, ErrHostKey, ErrSignature, ErrKeyring, ErrApp:
 		return true
 	}
@@ -191,6 +193,9 @@ var userinfo = regexp.MustCompile(`://[^/\s@"]*@`)
 func (r Remote) redact(s string) string {
 	for _, secret := range r.Auth.forms() {
 		s = strings.ReplaceAll(s, secret, "***")
+	}
+	if r.Proxy.Password != "" {
+		s = strings.ReplaceAll(s, r.Proxy.Password, "***")
 	}
 	s = userinfo.ReplaceAllString(s, "://***@")
 	s = strings.Join(strings.FieldsFunc(s, func(c rune) bool {

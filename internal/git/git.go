@@ -36,6 +36,8 @@ type Remote struct {
 	// named (git is meant otherwise). It carries no password.
 	URL  string
 	Auth Auth
+	// Proxy is what HTTP and HTTPS go through; SSH doesn't.
+	Proxy Proxy
 	// CABundle holds PEM certificates to trust beside the system's.
 	CABundle []byte
 	// Limits bounds what is read; zero fields mean the defaults.

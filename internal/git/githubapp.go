@@ -29,6 +29,8 @@ type App struct {
 	// Enterprise Server.
 	BaseURL  string
 	CABundle []byte
+	// Proxy is what the API is reached through.
+	Proxy Proxy
 }
 
 // DefaultGitHubAPI is where GitHub's own API is.
@@ -120,7 +122,7 @@ func (a App) call(ctx context.Context, jwt, method string, to *url.URL, body, in
 	req.Header.Set("Authorization", "Bearer "+jwt)
 	req.Header.Set("Accept", "application/vnd.github+json")
 	req.Header.Set("X-GitHub-Api-Version", "2022-11-28")
-	rt, err := Remote{CABundle: a.CABundle}.trip()
+	rt, err := Remote{CABundle: a.CABundle, Proxy: a.Proxy}.trip()
 	if err != nil {
 		return err
 	}

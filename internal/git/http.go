@@ -40,10 +40,10 @@ func (r Remote) httpClient(u *url.URL) (transport.Transport, transport.AuthMetho
 // be trusted or shown.
 func (r Remote) trip() (http.RoundTripper, error) {
 	cert, key := r.Auth.ClientCert, r.Auth.ClientKey
-	if len(r.CABundle) == 0 && cert == "" && key == "" {
+	if len(r.CABundle) == 0 && cert == "" && key == "" && r.Proxy == (Proxy{}) {
 		return http.DefaultTransport, nil
 	}
-	rt, conf, err := trusting(r.CABundle)
+	rt, err := trusting(r.CABundle)
 	if err != nil {
 		return nil, r.failKind("use", ErrCA, "")
 	}
@@ -52,20 +52,55 @@ func (r Remote) trip() (http.RoundTripper, error) {
 		if err != nil {
 			return nil, r.failKind("use", ErrClientCert, "")
 		}
-		conf.Certificates = []tls.Certificate{pair}
+		rt.TLSClientConfig.Certificates = []tls.Certificate{pair}
+	}
+	if r.Proxy != (Proxy{}) {
+		if err := r.Proxy.use(rt); err != nil {
+			return nil, r.failKind("use", ErrProxy, "")
+		}
 	}
 	return rt, nil
 }
 
-// trusting returns a round tripper that also trusts the given certificates, and
-// its settings. It keeps no connections, as nothing would ever close them.
-func trusting(bundle []byte) (http.RoundTripper, *tls.Config, error) {
+// Proxy is a proxy server. The zero value is what the environment names, if anything.
+type Proxy struct {
+	// Address is a URL: http, https or socks5, a host and, if it isn't the scheme's own, a
+	// port.
+	Address            string
+	Username, Password string
+}
+
+// String hides the password.
+func (p Proxy) String() string { return RedactURL(p.Address) }
+
+// GoString hides the password from %#v.
+func (p Proxy) GoString() string { return "git.Proxy{" + p.String() + "}" }
+
+// MarshalText hides the password from encoders.
+func (p Proxy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// use makes a transport go through the proxy.
+func (p Proxy) use(rt *http.Transport) error {
+	u, err := url.Parse(p.Address)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "socks5" {
+		return ErrProxy
+	}
+	if p.Username != "" || p.Password != "" {
+		u.User = url.UserPassword(p.Username, p.Password)
+	}
+	rt.Proxy = http.ProxyURL(u)
+	return nil
+}
+
+// trusting returns a round tripper that also trusts the given certificates. It keeps
+// no connections, as nothing would ever close them.
+func trusting(bundle []byte) (*http.Transport, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
 	if len(bundle) > 0 && !roots.AppendCertsFromPEM(bundle) {
-		return nil, nil, ErrCA
+		return nil, ErrCA
 	}
 	base, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -74,7 +109,7 @@ func trusting(bundle []byte) (http.RoundTripper, *tls.Config, error) {
 	rt := base.Clone()
 	rt.DisableKeepAlives = true
 	rt.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
-	return rt, rt.TLSClientConfig, nil
+	return rt, nil
 }
 
 // guardedTransport bounds what a server sends, and keeps credentials at the

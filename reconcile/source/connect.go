@@ -71,6 +71,10 @@ func (p *pass) secret(ctx context.Context, name, keys string) (map[string][]byte
 // remoteWith returns the repository with the credentials in a Secret, nil for none.
 func (p *pass) remoteWith(ctx context.Context, ref *coppice.SecretReference) (git.Remote, error) {
 	remote := git.Remote{URL: p.src.Spec.URL}
+	var err error
+	if remote.Proxy, err = p.proxy(ctx); err != nil {
+		return git.Remote{}, err
+	}
 	overSSH := strings.HasPrefix(p.src.Spec.URL, "ssh://")
 	if ref == nil {
 		if overSSH {
@@ -116,7 +120,7 @@ func (p *pass) remoteWith(ctx context.Context, ref *coppice.SecretReference) (gi
 	token, user, password := get("bearerToken"), get("username"), get("password")
 	switch {
 	case get("githubAppID") != "":
-		if remote.Auth, err = p.appAuth(ctx, ref.Name, data, remote.CABundle); err != nil {
+		if remote.Auth, err = p.appAuth(ctx, ref.Name, data, remote); err != nil {
 			return git.Remote{}, err
 		}
 	case token != "" && (user != "" || password != ""):
@@ -130,6 +134,23 @@ func (p *pass) remoteWith(ctx context.Context, ref *coppice.SecretReference) (gi
 	}
 	remote.Auth.ClientCert, remote.Auth.ClientKey = cert, key
 	return remote, nil
+}
+
+// proxy is what the repository is reached through.
+func (p *pass) proxy(ctx context.Context) (git.Proxy, error) {
+	ref := p.src.Spec.ProxySecretRef
+	if ref == nil {
+		return git.Proxy{}, nil
+	}
+	data, err := p.secret(ctx, ref.Name, "address and, if it wants them, username and password")
+	if err != nil {
+		return git.Proxy{}, err
+	}
+	if len(data["address"]) == 0 {
+		return git.Proxy{}, terminally(reasonSecret, fmt.Errorf("the Secret %q has no key address; add the proxy's URL", ref.Name))
+	}
+	p.keep(map[string][]byte{"password": data["password"]})
+	return git.Proxy{Address: string(data["address"]), Username: string(data["username"]), Password: string(data["password"])}, nil
 }
 
 // shortest is the length from which on a value is looked for in what is said: a
@@ -152,14 +173,14 @@ func (p *pass) keep(data map[string][]byte) {
 }
 
 // appAuth authenticates as an installation of a GitHub App.
-func (p *pass) appAuth(ctx context.Context, name string, data map[string][]byte, ca []byte) (git.Auth, error) {
+func (p *pass) appAuth(ctx context.Context, name string, data map[string][]byte, remote git.Remote) (git.Auth, error) {
 	owner, id := string(data["githubAppInstallationOwner"]), string(data["githubAppInstallationID"])
 	if (owner == "") == (id == "") {
 		return git.Auth{}, terminally(reasonSecret, fmt.Errorf("the Secret %q needs exactly one of githubAppInstallationOwner and githubAppInstallationID", name))
 	}
 	app := git.App{
 		ID: string(data["githubAppID"]), InstallationID: id, Owner: owner, PrivateKey: string(data["githubAppPrivateKey"]),
-		BaseURL: string(data["githubAppBaseURL"]), CABundle: ca,
+		BaseURL: string(data["githubAppBaseURL"]), CABundle: remote.CABundle, Proxy: remote.Proxy,
 	}
 	key := digestOf(data) + p.src.Spec.URL
 	now := p.clock.Now()

@@ -112,7 +112,7 @@ func gitFailure(err error) error {
 	case errors.Is(err, git.ErrNotFound), errors.Is(err, git.ErrRef):
 		return terminally(reasonRepository, err)
 	case errors.Is(err, git.ErrIdentity), errors.Is(err, git.ErrKnownHosts), errors.Is(err, git.ErrKeyring),
-		errors.Is(err, git.ErrCA), errors.Is(err, git.ErrClientCert):
+		errors.Is(err, git.ErrCA), errors.Is(err, git.ErrClientCert), errors.Is(err, git.ErrProxy):
 		return terminally(reasonSecret, err)
 	case errors.As(err, &e) && e.Permanent():
 		return terminally(reasonRepository, err)

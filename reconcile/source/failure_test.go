@@ -16,6 +16,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,6 +45,9 @@ func testAccess(t *testing.T, w *world) {
 		t.Error(c.Message)
 	}
 	p.secret("none", "somebody", "hunter2-wrong")
+	var through atomic.Int64
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Director: func(*http.Request) { through.Add(1) }})
+	t.Cleanup(proxy.Close)
 	for _, step := range []struct {
 		why    string
 		edit   func()
@@ -51,6 +55,17 @@ func testAccess(t *testing.T, w *world) {
 		say    string
 	}{
 		{"wrong credentials", func() {}, reasonAuth, "check the secret"},
+		{"no proxy", func() {
+			p.spec(func(s *coppice.NodeSource) { s.Spec.ProxySecretRef = &coppice.SecretReference{Name: "proxy"} })
+		}, reasonSecret, `no Secret "proxy"; create it with the keys address`},
+		{"a proxy without an address", func() { p.secret("proxy", "u", plantedPassword) }, reasonSecret, "no key address"},
+		{"a proxy", func() {
+			if err := p.kube.Update(t.Context(), &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "access", Name: "proxy"}, StringData: map[string]string{"address": proxy.URL, "username": "u", "password": plantedPassword},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}, reasonAuth, "check the secret"},
 		{"an empty secret", func() { p.secret("none", "x", "") }, reasonSecret, "no key password"},
 		{"no credentials", func() { p.spec(func(s *coppice.NodeSource) { s.Spec.SecretRef = nil }) }, reasonAuth, "refused the credentials"},
 		{"another repository", func() {
@@ -83,6 +98,9 @@ func testAccess(t *testing.T, w *world) {
 	}
 	p.spec(func(s *coppice.NodeSource) { s.Spec.Path = "" })
 	want(t, p.pass(), conditionReady, metav1.ConditionTrue, reasonApplied)
+	if through.Load() == 0 {
+		t.Error("nothing went through the proxy")
+	}
 }
 
 // testHostile: a link in the tree stalls the source with its name, wherever it

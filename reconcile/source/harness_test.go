@@ -53,6 +53,7 @@ type place struct {
 	clock  *clocktesting.FakeClock
 	writes atomic.Int64
 	opts   Options
+	notify *notifier
 	r      *Reconciler
 }
 
@@ -216,6 +217,7 @@ func (p *place) restart() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	r.notify = p.notify
 	p.r = r
 }
 

@@ -64,6 +64,9 @@ type Options struct {
 	// Concurrency is how many sources are worked on at the same time,
 	// DefaultConcurrency if zero.
 	Concurrency int
+	// EventsAddress is the URL of Flux's notification-controller, which events are posted
+	// to; "" for none.
+	EventsAddress string
 	// WebhookAddress is the host:port where forges may tell of a push; "" for none.
 	WebhookAddress string
 }
@@ -85,6 +88,7 @@ type Reconciler struct {
 	jitter   func() float64
 	cluster  string
 	forge    forge.Client
+	notify   *notifier
 	memories *memories
 	tokens   *tokens
 }
@@ -101,6 +105,12 @@ func Setup(mgr ctrl.Manager, opts Options) error {
 	if opts.WebhookAddress != "" {
 		if err := serveHooks(mgr, opts.WebhookAddress, r.clock); err != nil {
 			return err
+		}
+	}
+	if opts.EventsAddress != "" {
+		r.notify = newNotifier(opts.EventsAddress)
+		if err := mgr.Add(r.notify); err != nil {
+			return fmt.Errorf("pass events on: %w", err)
 		}
 	}
 	workers := opts.Concurrency

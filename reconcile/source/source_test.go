@@ -64,6 +64,7 @@ func TestSource(t *testing.T) {
 		"wait":          testWait,
 		"signed":        testSigned,
 		"proposed":      testProposed,
+		"notify":        testNotify,
 		"redacted":      testRedacted,
 		"secrets":       testSecrets,
 	} {

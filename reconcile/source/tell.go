@@ -153,7 +153,11 @@ func (p *pass) announce(ctx context.Context) {
 		if p.memory.announced[id] {
 			continue
 		}
-		if err := p.client.Create(ctx, p.event(n, id)); err != nil && !apierrors.IsAlreadyExists(err) {
+		event := p.event(n, id)
+		switch err := p.client.Create(ctx, event); {
+		case err == nil:
+			p.notify.tell(ctx, event)
+		case !apierrors.IsAlreadyExists(err):
 			ctrllog.FromContext(ctx).Error(err, "Write event", "reason", n.reason)
 			continue
 		}

@@ -29,6 +29,7 @@ type NodeSource struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.sourceRef)",message="give either 'url' or 'sourceRef'"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !(has(self.ref) || has(self.secretRef) || has(self.verify) || has(self.webhook))",message="'ref', 'secretRef', 'verify' and 'webhook' belong to the object that 'sourceRef' names"
+// +kubebuilder:validation:XValidation:rule="!has(self.proxySecretRef) || has(self.url) && self.url.startsWith('http')",message="'proxySecretRef' is for a 'url' over HTTP or HTTPS"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !has(self.writeBack)",message="'writeBack' needs a repository: give 'url' instead of 'sourceRef'"
 // +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.branch) || self.writeBack.branch != self.ref.branch",message="writeBack.branch must be another branch than the one that is read"
 // +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.name) || 'refs/heads/' + self.writeBack.branch != self.ref.name",message="writeBack.branch must be another branch than the one that is read"
@@ -88,6 +89,12 @@ type NodeSourceSpec struct {
 	//
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
+	// ProxySecretRef names a Secret in the same namespace with the proxy that the
+	// repository is reached through: its URL as address (http, https or socks5), and
+	// username and password if it wants them. It takes the place of HTTPS_PROXY and its kin.
+	//
+	// +optional
+	ProxySecretRef *SecretReference `json:"proxySecretRef,omitempty"`
 	// Verify wants commits or tags to be signed. What isn't is not taken.
 	//
 	// +optional

@@ -298,6 +298,11 @@ func (in *NodeSourceSpec) DeepCopyInto(out *NodeSourceSpec) {
 		*out = new(SecretReference)
 		**out = **in
 	}
+	if in.ProxySecretRef != nil {
+		in, out := &in.ProxySecretRef, &out.ProxySecretRef
+		*out = new(SecretReference)
+		**out = **in
+	}
 	if in.Verify != nil {
 		in, out := &in.Verify, &out.Verify
 		*out = new(Verification)
