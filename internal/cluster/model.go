@@ -27,7 +27,7 @@ type Model struct {
 	refused  map[types.NamespacedName]error
 	// scoped are the pods whose meaning depends on their surroundings; they are
 	// translated anew when these change.
-	scoped map[types.NamespacedName]bool
+	scoped map[types.NamespacedName]scope
 
 	pools   []poolKey
 	usage   map[string]pack.Resources
@@ -63,7 +63,7 @@ func NewModel() *Model {
 	}
 	return &Model{
 		core: core, machines: map[string]machine{}, pods: map[types.NamespacedName]bool{}, pending: map[types.NamespacedName]*corev1.Pod{},
-		refused: map[types.NamespacedName]error{}, scoped: map[types.NamespacedName]bool{}, usage: map[string]pack.Resources{},
+		refused: map[types.NamespacedName]error{}, scoped: map[types.NamespacedName]scope{}, usage: map[string]pack.Resources{},
 	}
 }
 
@@ -96,8 +96,8 @@ func (m *Model) Sync(s *State, pools []Pool) error {
 	}
 	var errs []error
 	usage := m.syncMachines(s, d, byName)
-	if *d.around {
-		for k := range m.scoped {
+	for k, on := range m.scoped {
+		if on&*d.around != 0 {
 			d.pods[k] = struct{}{}
 		}
 	}
@@ -210,7 +210,7 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 	delete(m.scoped, k)
 	if !counts {
 		if p != nil && p.Spec.NodeName != "" && Reschedulable(p) {
-			m.scoped[k] = true // a PodDisruptionBudget holds it
+			m.scoped[k] = scopeBudgets // one holds it
 		}
 		if m.pods[k] {
 			m.core.RemovePod(k.Namespace + "/" + k.Name)
@@ -218,8 +218,18 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 		}
 		return nil
 	}
-	if dependent(p) || on == "" && p.Spec.NodeName != "" {
-		m.scoped[k] = true
+	var depends scope
+	if hasNamespaceSelector(p) {
+		depends |= scopeNamespaces
+	}
+	if len(VolumeClaims(p)) > 0 {
+		depends |= scopeClasses
+	}
+	if on == "" && p.Spec.NodeName != "" {
+		depends |= scopeBudgets
+	}
+	if depends != 0 {
+		m.scoped[k] = depends
 	}
 	spec, err := PodSpec(p, around{s})
 	if err != nil && on == "" {
@@ -298,7 +308,7 @@ func (m *Model) syncDaemons(s *State) error {
 		}
 		spec, err := PodSpec(p, around{s})
 		if err != nil {
-			return fmt.Errorf("DaemonSet: %w", err)
+			continue // its pods run nowhere, as the scheduler says of them
 		}
 		out = append(out, pack.Daemon{Name: PodKey(p), Spec: spec})
 	}

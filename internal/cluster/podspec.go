@@ -254,7 +254,10 @@ func effect(e corev1.TaintEffect) pack.Effect {
 
 func hostPorts(p *corev1.Pod) []pack.HostPort {
 	var out []pack.HostPort
-	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+	for i, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways; i < len(p.Spec.InitContainers) && !sidecar {
+			continue // the scheduler lets those that end share a port
+		}
 		for _, port := range c.Ports {
 			if port.HostPort == 0 {
 				continue

@@ -35,7 +35,11 @@ type State struct {
 	storageClasses map[string]*storagev1.StorageClass
 	csiNodes       map[string]*storagev1.CSINode
 	attach         attachments
-	budgets        map[types.NamespacedName]*policyv1.PodDisruptionBudget
+	// claimants are the pods that use a PersistentVolumeClaim, claimOn the claim that
+	// names a PersistentVolume.
+	claimants map[types.NamespacedName]map[types.NamespacedName]struct{}
+	claimOn   map[string]types.NamespacedName
+	budgets   map[types.NamespacedName]*policyv1.PodDisruptionBudget
 
 	// places is the planner's last plan, see SetPlan. Moments are numbered: planned is
 	// when that plan looked at the state, went when claims were first seen to be on
@@ -61,65 +65,6 @@ type State struct {
 
 	// changed wakes whoever plans, once however many changes came.
 	changed chan struct{}
-}
-
-// dirty names what has changed. Machines are named by machineKey.
-type dirty struct {
-	pods     map[types.NamespacedName]struct{}
-	machines map[string]struct{}
-	daemons  *bool
-	// around is true if something has changed that pods' meaning depends on besides
-	// themselves: volumes, their claims and classes, labels of namespaces.
-	around *bool
-}
-
-func newDirty() dirty {
-	return dirty{pods: map[types.NamespacedName]struct{}{}, machines: map[string]struct{}{}, daemons: new(bool), around: new(bool)}
-}
-
-// news returns what has changed since m last asked; everything, the first time.
-func (s *State) news(m *Model) dirty {
-	d, ok := s.dirty[m]
-	s.dirty[m] = newDirty()
-	if ok {
-		return d
-	}
-	d = newDirty()
-	for k := range s.pods {
-		d.pods[k] = struct{}{}
-	}
-	for name := range s.nodes {
-		d.machines[nodeKey(name)] = struct{}{}
-	}
-	for name := range s.claims {
-		d.machines[claimKey(name)] = struct{}{}
-	}
-	*d.daemons = true
-	return d
-}
-
-func (s *State) touchPod(k types.NamespacedName) {
-	for _, d := range s.dirty {
-		d.pods[k] = struct{}{}
-	}
-}
-
-func (s *State) touchMachine(k string) {
-	for _, d := range s.dirty {
-		d.machines[k] = struct{}{}
-	}
-}
-
-func (s *State) touchAround() {
-	for _, d := range s.dirty {
-		*d.around = true
-	}
-}
-
-func (s *State) touchDaemons() {
-	for _, d := range s.dirty {
-		*d.daemons = true
-	}
 }
 
 // machineKey names a machine for as long as it exists: by its claim, or by its Node
@@ -150,6 +95,8 @@ func NewState(c clock.PassiveClock) *State {
 		volumes:        map[string]*corev1.PersistentVolume{},
 		storageClasses: map[string]*storagev1.StorageClass{},
 		csiNodes:       map[string]*storagev1.CSINode{},
+		claimants:      map[types.NamespacedName]map[types.NamespacedName]struct{}{},
+		claimOn:        map[string]types.NamespacedName{},
 		attach:         attachments{reports: map[string]map[string]map[int]int{}, least: map[string]map[string]int{}},
 		budgets:        map[types.NamespacedName]*policyv1.PodDisruptionBudget{},
 		went:           map[string]uint64{},
@@ -188,6 +135,7 @@ func (s *State) SetPod(p *corev1.Pod) {
 	}
 	s.dropPod(k)
 	s.pods[k] = p
+	s.use(p, true)
 	s.touchPod(k)
 	if p.Spec.NodeName != "" && !Terminal(p) {
 		on := s.bound[p.Spec.NodeName]
@@ -280,6 +228,7 @@ func (s *State) dropPod(k types.NamespacedName) {
 		return
 	}
 	delete(s.pods, k)
+	s.use(old, false)
 	if n := old.Status.NominatedNodeName; s.expected[n] != nil {
 		delete(s.expected[n], k)
 		if len(s.expected[n]) == 0 {
@@ -358,57 +307,6 @@ func (s *State) DeleteDaemonSet(k types.NamespacedName) {
 	defer s.mu.Unlock()
 	delete(s.daemonSets, k)
 	s.touchDaemons()
-}
-
-// Set records an object of a kind that pods and nodes depend on: Namespace,
-// PersistentVolumeClaim, PersistentVolume, StorageClass, PodDisruptionBudget or CSINode.
-func (s *State) Set(o any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch o := o.(type) {
-	case *corev1.Namespace:
-		s.namespaces[o.Name] = o.Labels
-	case *corev1.PersistentVolumeClaim:
-		s.volumeClaims[key(o)] = o
-	case *corev1.PersistentVolume:
-		s.volumes[o.Name] = o
-	case *storagev1.StorageClass:
-		s.storageClasses[o.Name] = o
-	case *policyv1.PodDisruptionBudget:
-		old := s.budgets[key(o)]
-		s.budgets[key(o)] = o
-		if old != nil && old.Generation == o.Generation {
-			return // its status changes with every pod
-		}
-	case *storagev1.CSINode:
-		s.recount(o.Name, func() { s.csiNodes[o.Name] = o })
-		s.touchNamed(o.Name)
-		return
-	}
-	s.touchAround()
-}
-
-// Delete forgets an object of the kinds of Set.
-func (s *State) Delete(o any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch o := o.(type) {
-	case *corev1.Namespace:
-		delete(s.namespaces, o.Name)
-	case *corev1.PersistentVolumeClaim:
-		delete(s.volumeClaims, key(o))
-	case *corev1.PersistentVolume:
-		delete(s.volumes, o.Name)
-	case *storagev1.StorageClass:
-		delete(s.storageClasses, o.Name)
-	case *policyv1.PodDisruptionBudget:
-		delete(s.budgets, key(o))
-	case *storagev1.CSINode:
-		s.recount(o.Name, func() { delete(s.csiNodes, o.Name) })
-		s.touchNamed(o.Name)
-		return
-	}
-	s.touchAround()
 }
 
 // touchNamed marks the machine whose Node has a name.

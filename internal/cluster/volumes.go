@@ -25,6 +25,9 @@ type Surroundings interface {
 	StorageClass(name string) *storagev1.StorageClass
 }
 
+// annSelectedNode names, on an unbound claim, the node that its volume is made for.
+const annSelectedNode = "volume.kubernetes.io/selected-node"
+
 // dependent reports whether a pod's meaning depends on its surroundings.
 func dependent(p *corev1.Pod) bool {
 	return hasNamespaceSelector(p) || slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
@@ -108,6 +111,13 @@ func claimed(k types.NamespacedName, template *corev1.PersistentVolumeClaimSpec,
 		return out, fmt.Errorf("PersistentVolumeClaim %s isn't bound yet, and its storage class binds without waiting for a pod", k)
 	}
 	out.Driver = driver(class.Provisioner)
+	if claim := around.PersistentVolumeClaim(k); claim != nil {
+		// The volume is being made for a node; the scheduler waits for it there.
+		if node := claim.Annotations[annSelectedNode]; node != "" {
+			out.Terms = [][]pack.Requirement{{{Key: metav1.ObjectNameField, Operator: pack.In, Values: []string{node}}}}
+			return out, nil
+		}
+	}
 	for _, t := range class.AllowedTopologies {
 		var reqs []pack.Requirement
 		for _, e := range t.MatchLabelExpressions {
