@@ -1,5 +1,10 @@
 package pack
 
+import (
+	"encoding/binary"
+	"slices"
+)
+
 // budget keeps account of what is scarce while bins are opened: pools' limits,
 // the limit over all, and reservations. It also answers for minValues.
 //
@@ -17,6 +22,8 @@ type budget struct {
 	// strict means that minValues are to be kept by some pool.
 	strict bool
 	seen   map[string]bool
+	// whole is what isWhole found, by set of breeds.
+	whole map[string]bool
 }
 
 func (b *budget) init(v *solver) {
@@ -43,6 +50,13 @@ func (b *budget) init(v *solver) {
 				}
 			}
 			b.strict = b.strict || len(ps.minValues) > 0 && v.o.MinValues == Strict
+		}
+		if most, ok := v.most[int32(p)]; ok {
+			// So many new ones, beside those that there are.
+			if used != nil {
+				most += used.nodes
+			}
+			nodes = min(nodes, most)
 		}
 		b.limited = b.limited || nodes != unlimited
 		b.leftNodes[p] = nodes
@@ -126,7 +140,7 @@ func (b *budget) opens(v *solver, e int32, k *kind) bool {
 		return true
 	}
 	br := v.menu.entries[e].breed
-	return b.enough(v, v.menu.breeds[br].pool, k.scheme.bucketWith(br), nil, nil, k.demand)
+	return b.enough(v, br, nowhere, k.scheme.bucketWith(br), nil, nil, k.demand)
 }
 
 // bucketWith returns the breeds of the bucket that a breed is in.
@@ -190,24 +204,125 @@ func (b *budget) free(v *solver, bn *bin) bool {
 // keeps reports whether a bin that becomes an entry still has as many distinct
 // types as minValues asks, with one more pod of a kind in a bucket.
 func (b *budget) keeps(v *solver, bn *bin, bucket *bucket, k *kind, e int32) bool {
-	return !b.strict || b.enough(v, v.menu.breeds[v.menu.entries[e].breed].pool, bn.breeds, bucket.breeds, bn.load, k.demand)
+	return !b.strict || b.enough(v, v.menu.entries[e].breed, bn.entry, bn.breeds, bucket.breeds, bn.load, k.demand)
 }
 
-// enough reports whether the types of a pool in the breeds of both sets that fit
-// both loads have as many values as its minValues ask. A nil set is everything.
-func (b *budget) enough(v *solver, pool int32, breeds, also bitset, load, more []int64) bool {
-	ps := &v.space.pools[pool]
+// enough reports whether a node of a breed may turn out to be as many types as its
+// pool's minValues ask: such as are in the breeds of both sets and fit both loads, in
+// every zone and capacity type that its claim will list, and within the limits once
+// the entry that it was meant to become, if any, is given back. A nil set is
+// everything.
+func (b *budget) enough(v *solver, breed, instead int32, breeds, also bitset, load, more []int64) bool {
+	ps := &v.space.pools[v.menu.breeds[breed].pool]
+	if len(ps.minValues) == 0 {
+		return true
+	}
 	for i := range ps.minValues {
 		mv := &ps.minValues[i]
-		if b.distinct(v, pool, mv, breeds, also, load, more) < mv.n {
+		if b.distinct(v, breed, instead, mv, breeds, also, load, more) < mv.n {
+			return false
+		}
+	}
+	if b.isWhole(v, breed, breeds, also) {
+		return true
+	}
+	rows := newBitset(len(ps.table.rows))
+	for i := range v.menu.breeds {
+		if !v.menu.joins(breed, i, breeds, also) {
+			continue
+		}
+		for _, c := range v.menu.breeds[i].columns {
+			if v.holds(c, load, more) && b.leaves(v, c, instead) {
+				rows.set((int(c) - ps.first) % len(ps.table.rows))
+			}
+		}
+	}
+	return ps.whole(rows) || ps.varied(rows) != nil
+}
+
+// joins reports whether a node of a breed may turn out to be of another, which is in
+// both sets.
+func (m *menu) joins(breed int32, other int, breeds, also bitset) bool {
+	br, o := &m.breeds[breed], &m.breeds[other]
+	return o.pool == br.pool && (o.reservation < 0 || o.reservation == br.reservation) && (breeds == nil || breeds.has(other)) && (also == nil || also.has(other))
+}
+
+// holds reports whether a column has room for both loads.
+func (v *solver) holds(c int32, load, more []int64) bool {
+	room := v.space.at(int(c))
+	for d, axis := range v.dims {
+		q := more[d]
+		if load != nil {
+			q += load[d]
+		}
+		if q > room[axis] {
 			return false
 		}
 	}
 	return true
 }
 
+// leaves reports whether the limits leave what a column has once an entry, if any, is
+// given back.
+func (b *budget) leaves(v *solver, c, instead int32) bool {
+	n := len(v.menu.limited)
+	if n == 0 {
+		return true
+	}
+	sp := v.space
+	ps, _, r := sp.locate(int(c))
+	pool := slices.IndexFunc(sp.pools, func(p poolSpace) bool { return p.first == ps.first })
+	for j, d := range v.menu.limited {
+		need := ps.table.capacity[int(r.typ)*sp.width+int(d)]
+		if instead >= 0 {
+			need -= v.menu.capacity[int(instead)*n+j]
+		}
+		if need > 0 && (need > b.left[pool*n+j] || need > b.left[len(sp.pools)*n+j]) {
+			return false
+		}
+	}
+	return true
+}
+
+// isWhole reports whether the types in the breeds of both sets suit in every
+// combination of zone and capacity type, whatever the load: a load then leaves out
+// types, and never some of a type's offerings.
+func (b *budget) isWhole(v *solver, breed int32, breeds, also bitset) bool {
+	m := v.menu
+	set := newBitset(len(m.breeds))
+	for i := range m.breeds {
+		if m.joins(breed, i, breeds, also) {
+			set.set(i)
+		}
+	}
+	key := make([]byte, 0, 64)
+	for _, w := range set {
+		key = binary.LittleEndian.AppendUint64(key, w)
+	}
+	if is, ok := b.whole[string(key)]; ok {
+		return is
+	}
+	ps := &v.space.pools[m.breeds[breed].pool]
+	rows, roomOf := newBitset(len(ps.table.rows)), make([][]int64, len(ps.table.types))
+	is := true
+	for i := set.next(0); i >= 0; i = set.next(i + 1) {
+		for _, c := range m.breeds[i].columns {
+			rows.set((int(c) - ps.first) % len(ps.table.rows))
+			room := &roomOf[v.space.rowOf(c).typ]
+			is = is && (*room == nil || slices.Equal(*room, v.space.at(int(c))))
+			*room = v.space.at(int(c))
+		}
+	}
+	is = is && ps.whole(rows)
+	if b.whole == nil {
+		b.whole = map[string]bool{}
+	}
+	b.whole[string(key)] = is
+	return is
+}
+
 // distinct counts the values of a key, up to the number asked for.
-func (b *budget) distinct(v *solver, pool int32, mv *minValue, breeds, also bitset, load, more []int64) int {
+func (b *budget) distinct(v *solver, breed, instead int32, mv *minValue, breeds, also bitset, load, more []int64) int {
 	if mv.column == nil {
 		return 0
 	}
@@ -215,28 +330,20 @@ func (b *budget) distinct(v *solver, pool int32, mv *minValue, breeds, also bits
 		b.seen = map[string]bool{}
 	}
 	clear(b.seen)
-	ps := &v.space.pools[pool]
+	ps := &v.space.pools[v.menu.breeds[breed].pool]
 	n := len(ps.table.rows)
 	for i := range v.menu.breeds {
 		br := &v.menu.breeds[i]
-		if br.pool != pool || breeds != nil && !breeds.has(i) || also != nil && !also.has(i) {
+		if !v.menu.joins(breed, i, breeds, also) {
 			continue
 		}
-	columns:
 		for _, c := range br.columns {
 			at := mv.column.at[(int(c)-ps.first)%n]
 			if at == 0 || b.seen[mv.column.values[at-1]] {
 				continue
 			}
-			room := v.space.at(int(c))
-			for d, axis := range v.dims {
-				q := more[d]
-				if load != nil {
-					q += load[d]
-				}
-				if q > room[axis] {
-					continue columns
-				}
+			if !v.holds(c, load, more) || !b.leaves(v, c, instead) {
+				continue
 			}
 			b.seen[mv.column.values[at-1]] = true
 			if len(b.seen) >= mv.n {

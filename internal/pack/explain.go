@@ -278,7 +278,7 @@ func (v *solver) explainBudget(k *kind, pool int32) (Reason, bool) {
 			if v.budget.room(v, e, nowhere) {
 				for j := range v.space.pools[pool].minValues {
 					mv := &v.space.pools[pool].minValues[j]
-					if have := v.budget.distinct(v, pool, mv, k.scheme.bucketWith(int32(i)), nil, nil, k.demand); have < mv.n {
+					if have := v.budget.distinct(v, int32(i), nowhere, mv, k.scheme.bucketWith(int32(i)), nil, nil, k.demand); have < mv.n {
 						best, found = Reason{Cause: MinValuesUnmet, Key: mv.key, Have: int64(have), Want: int64(mv.n), Nearest: v.typeOf(e)}, true
 					}
 				}
@@ -288,6 +288,11 @@ func (v *solver) explainBudget(k *kind, pool int32) (Reason, bool) {
 				cause := LimitReached
 				if which == 1 {
 					cause = ClusterLimitReached
+				}
+				if _, capped := v.most[pool]; capped && which == 0 {
+					mv := &v.space.pools[pool].minValues[0]
+					have := v.budget.distinct(v, int32(i), nowhere, mv, k.scheme.bucketWith(int32(i)), nil, nil, k.demand)
+					return Reason{Cause: MinValuesUnmet, Key: mv.key, Have: int64(have), Want: int64(mv.n), Nearest: v.typeOf(e)}, true
 				}
 				if v.budget.leftNodes[p] <= 0 {
 					return Reason{Cause: cause, Resource: NodeCount, Have: max(v.budget.leftNodes[p], 0), Want: 1, Nearest: v.typeOf(e)}, true

@@ -385,7 +385,7 @@ func (p *packer) assemble(m *master, f *filling, lots map[[2]int32]int32) bool {
 	}
 	if !v.budget.free(v, &p.bin) {
 		none := make([]int64, len(p.load))
-		return v.budget.enough(v, v.menu.breeds[v.menu.entries[f.entry].breed].pool, nil, nil, p.load, none)
+		return v.budget.enough(v, v.menu.entries[f.entry].breed, nowhere, p.breedsOf(&p.best), nil, p.load, none)
 	}
 	return true
 }

@@ -257,7 +257,7 @@ func (p *packer) candidate(size, e int32) (int32, int32) {
 			continue
 		}
 		if !v.budget.free(v, &p.bin) {
-			if v.budget.enough(v, v.menu.breeds[breed].pool, l.breeds, nil, p.load, k.demand) {
+			if v.budget.enough(v, int32(breed), nowhere, l.breeds, p.breedsOf(&p.trial), p.load, k.demand) {
 				return li, 1
 			}
 			continue
@@ -268,6 +268,19 @@ func (p *packer) candidate(size, e int32) (int32, int32) {
 		return li, max(1, fill(v.menu.at(e), p.load, k.demand, free)/batchShare)
 	}
 	return -1, 0
+}
+
+// breedsOf returns the breeds that suit all that a pattern has, nil for an empty one.
+func (p *packer) breedsOf(t *pattern) bitset {
+	var all bitset
+	for _, pt := range t.parts {
+		if all == nil {
+			all = slices.Clone(p.lots[pt.kind].breeds)
+		} else {
+			all.and(p.lots[pt.kind].breeds)
+		}
+	}
+	return all
 }
 
 // join adds n pods of a lot to the trial.

@@ -77,7 +77,7 @@ func (v *solver) tryWays(pods []int32, ways []way, better func(u, best *solver) 
 	for _, w := range ways {
 		best.undo()
 		u := newSolver(v.s, v.o, v.space, v.shut)
-		u.way = w
+		u.way, u.most = w, v.most
 		u.begin(pods)
 		u.place()
 		u.rightSize()

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -54,6 +55,8 @@ type solver struct {
 	// only are the breeds that nodes are confined to, nil for all.
 	only   bitset
 	packer *packer
+	// most caps the new nodes of pools, see solve.
+	most map[int32]int64
 	// lower is the bound once it is known, else negative. What pods are on new nodes
 	// is settled when it is first asked for.
 	lower int64
@@ -107,6 +110,56 @@ func newSolver(s *State, o Options, sp *space, shut bitset) *solver {
 // solve places the pods and makes the new nodes cheap. The solver that it returns
 // has the solution; the state's nodes are as it leaves them until undo.
 func (v *solver) solve(pods []int32) *solver {
+	v = v.search(pods)
+	// Nodes are opened as if each alone were to have the types that minValues ask for
+	// within what the limits leave. Where they can't all have them there are fewer.
+	for most := v.lessThanUnmet(); most != nil; most = v.lessThanUnmet() {
+		u := newSolver(v.s, v.o, v.space, v.shut)
+		u.most = most
+		v.undo()
+		v = u.search(pods)
+	}
+	return v
+}
+
+// lessThanUnmet returns how many new nodes pools may have, if of some pool not all
+// have the types that its minValues ask for, else nil.
+func (v *solver) lessThanUnmet() map[int32]int64 {
+	if !v.budget.strict {
+		return nil
+	}
+	v.rightSize()
+	w := writer{v: v}
+	left := slices.Clone(v.budget.left)
+	good, all := map[int32]int64{}, map[int32]int64{}
+	for _, i := range v.binOrder() {
+		b := &v.bins[i]
+		pool := v.menu.breeds[v.menu.entries[b.entry].breed].pool
+		w.write(b)
+		all[pool]++
+		if !w.unmet {
+			good[pool]++
+		}
+	}
+	v.budget.left = left
+	less := maps.Clone(v.most)
+	changed := false
+	for pool, n := range all {
+		if good[pool] < n {
+			if less == nil {
+				less = map[int32]int64{}
+			}
+			less[pool], changed = good[pool], true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return less
+}
+
+// search makes a solution in which the caps hold.
+func (v *solver) search(pods []int32) *solver {
 	v.begin(pods)
 	v.place()
 	v = v.retry(pods)

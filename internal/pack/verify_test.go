@@ -108,6 +108,9 @@ func verify(p Problem, plan *Plan, r *rand.Rand) error {
 				return fmt.Errorf("new node %d with labels %v violates %+v", i, labels, req)
 			}
 		}
+		if err := minValuesHold(pool, &n); err != nil {
+			return fmt.Errorf("new node %d: %w", i, err)
+		}
 		use(n.Pool, typ.Capacity)
 		world.Nodes = append(world.Nodes, Node{Name: name, Labels: labels, Taints: pool.Taints, Capacity: typ.Capacity, Allocatable: typ.Allocatable, Attach: typ.Attach, Initialized: true})
 		for _, pod := range n.Pods {
@@ -161,6 +164,32 @@ func verify(p Problem, plan *Plan, r *rand.Rand) error {
 		err = bindAll(world, q, where)
 	}
 	return err
+}
+
+// minValuesHold checks that a new node's options have as many values as its pool
+// asks for.
+func minValuesHold(pool *Pool, n *NewNode) error {
+	for _, req := range pool.Requirements {
+		seen := map[string]bool{}
+		for _, o := range n.Options {
+			at := slices.IndexFunc(pool.Types, func(t InstanceType) bool { return t.Name == o.Type })
+			for _, f := range o.Offerings {
+				labels := map[string]string{LabelInstanceType: o.Type, LabelZone: f.Zone, LabelCapacityType: f.CapacityType}
+				maps.Copy(labels, pool.Types[at].Labels)
+				maps.Copy(labels, f.Labels)
+				if v, ok := labels[req.Key]; ok {
+					seen[v] = true
+				}
+			}
+		}
+		if len(seen) < req.MinValues {
+			return fmt.Errorf("%d values of %s are left of %d", len(seen), req.Key, req.MinValues)
+		}
+		if at := slices.IndexFunc(n.Requirements, func(r Requirement) bool { return r.Key == req.Key }); req.MinValues > 0 && (n.Relaxed || at < 0 || n.Requirements[at].MinValues < req.MinValues) {
+			return fmt.Errorf("its claim does not ask for %d values of %s", req.MinValues, req.Key)
+		}
+	}
+	return nil
 }
 
 // bindAll binds pods to their nodes as filters allow, in whatever order works.

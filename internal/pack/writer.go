@@ -21,6 +21,8 @@ type writer struct {
 	// capacity and granted are what a type has of the limited resources, and what a
 	// node was granted of them beyond what it is meant to become.
 	capacity, granted []int64
+	// unmet means that the last node written hasn't the types that minValues ask for.
+	unmet bool
 }
 
 // stock is what nodes of one pool may become that suit the same breeds and settle
@@ -163,7 +165,15 @@ func (w *writer) write(b *bin) NewNode {
 	if st.uneven {
 		allowed = w.shorten(st)
 	}
-	node.Relaxed = v.o.MinValues == BestEffort && !w.valuesMet(st, w.chosen)
+	w.unmet = false
+	if !w.valuesMet(st, allowed) {
+		if other := w.vary(b, st); other != nil {
+			allowed = other
+		} else {
+			w.unmet = true
+			node.Relaxed = v.o.MinValues == BestEffort
+		}
+	}
 	node.Options = make([]Option, 0, len(w.chosen))
 	types := make([]int32, 0, len(w.chosen))
 	var zones, capacities uint64
@@ -274,7 +284,7 @@ func (w *writer) choose(b *bin, st *stock) {
 	for i := range st.kinds {
 		k := &st.kinds[i]
 		if k.price > most && len(w.chosen) >= v.o.MinTypes {
-			if enough = enough || w.valuesMet(st, w.chosen); enough {
+			if enough = enough || w.valuesMet(st, nil); enough {
 				break
 			}
 		}
@@ -307,11 +317,9 @@ func holdsLoad(room, load []int64) bool {
 	return true
 }
 
-// grant keeps the fallback types of all new nodes within the limits: whatever the
-// nodes turn out to be, their pools do not exceed them. It takes what a type has
-// more than the node was granted so far from what the limits leave once every bin
-// is what it is meant to be, and reports whether there is as much.
-func (w *writer) grant(e int32, st *stock, k *ware) bool {
+// within reports whether the limits leave what a type has more than the node was
+// granted so far, once every bin is what it is meant to be.
+func (w *writer) within(e int32, st *stock, k *ware) bool {
 	v := w.v
 	n := len(v.menu.limited)
 	pool, all := int(v.menu.breeds[v.menu.entries[e].breed].pool), len(v.space.pools)
@@ -323,35 +331,45 @@ func (w *writer) grant(e int32, st *stock, k *ware) bool {
 			return false
 		}
 	}
+	return true
+}
+
+// grant keeps the fallback types of all new nodes within the limits: whatever the
+// nodes turn out to be, their pools do not exceed them. It takes what a type has
+// beyond what the node was granted, and reports whether there is as much.
+func (w *writer) grant(e int32, st *stock, k *ware) bool {
+	if !w.within(e, st, k) {
+		return false
+	}
+	n := len(w.granted)
 	for j := range n {
-		if more := w.capacity[j] - v.menu.capacity[int(e)*n+j] - w.granted[j]; more > 0 {
+		if more := w.capacity[j] - w.v.menu.capacity[int(e)*n+j] - w.granted[j]; more > 0 {
 			w.granted[j] += more
-			left[pool*n+j] -= more
-			left[all*n+j] -= more
+			w.give(e, j, -more)
 		}
 	}
 	return true
 }
 
-// valuesMet reports whether the chosen types have as many distinct values as
-// minValues asks.
-func (w *writer) valuesMet(st *stock, chosen []int32) bool {
-	for i := range st.pool.minValues {
-		mv := &st.pool.minValues[i]
-		if mv.column == nil {
-			return false
-		}
-		seen := map[string]bool{}
-		for _, c := range chosen {
-			for _, column := range st.kinds[c].columns {
-				if v, ok := w.v.space.rowOf(column).label(st.pool.table, mv.key); ok {
-					seen[v] = true
-				}
-			}
-		}
-		if len(seen) < mv.n {
-			return false
-		}
+// refund takes back what the node was granted.
+func (w *writer) refund(e int32) {
+	for j, q := range w.granted {
+		w.give(e, j, q)
+		w.granted[j] = 0
 	}
-	return true
+}
+
+// give returns to the limits of an entry's pool and of all what q is of a limited
+// dimension.
+func (w *writer) give(e int32, j int, q int64) {
+	v := w.v
+	n := len(v.menu.limited)
+	v.budget.left[int(v.menu.breeds[v.menu.entries[e].breed].pool)*n+j] += q
+	v.budget.left[len(v.space.pools)*n+j] += q
+}
+
+// valuesMet reports whether the chosen types, of those that are allowed if that is
+// not nil, have as many distinct values as minValues asks.
+func (w *writer) valuesMet(st *stock, allowed *product) bool {
+	return len(st.pool.minValues) == 0 || st.pool.varies(st.rowsOf(w.v.space, w.chosen), allowed)
 }
