@@ -44,7 +44,9 @@ type sizing struct {
 	overheadPPM int64
 	// reservedENIs are kept out of pods' reach.
 	reservedENIs int64
-	kubelet      kubelet
+	// interfaces are those that the class lists, none if it leaves them to the launch.
+	interfaces []*aws.NetworkInterface
+	kubelet    kubelet
 	// volume is the size in bytes of the EBS volume that holds pods' files.
 	volume int64
 	// raid0 puts pods' files on the instance's own disks where it has any.
@@ -75,7 +77,7 @@ func (s *sizing) capacity(m *machine) corev1.ResourceList {
 	add(aws.ResourceAWSNeuron, m.accelerator.count)
 	add(aws.ResourceAWSNeuronCore, m.neuronCores)
 	add(aws.ResourceAWSPodENI, m.branchENIs)
-	add(aws.ResourceEFA, m.efas)
+	add(aws.ResourceEFA, s.efas(m))
 	if s.family.windows() {
 		add(aws.ResourcePrivateIPv4, m.addresses-1)
 	}
@@ -106,7 +108,7 @@ func (s *sizing) pods(m *machine) int64 {
 	case s.kubelet.MaxPods != nil:
 		n = int64(*s.kubelet.MaxPods)
 	case s.family.podsLimitedByENIs():
-		n = s.eniPods(m)
+		n = eniPods(m, s.reservedENIs+s.efaOnly(defaultCard))
 	}
 	if perCore := int64(deref(s.kubelet.PodsPerCore)); perCore > 0 && s.family.podsPerCore() {
 		n = min(n, perCore*m.vcpus)
@@ -114,15 +116,42 @@ func (s *sizing) pods(m *machine) int64 {
 	return n
 }
 
-// eniPods is how many pods can have an address: one of each interface's addresses
-// is its own, and two pods (kube-proxy and the CNI) use the node's.
+// eniPods is how many pods can have an address while some interfaces have none to
+// give: one of each interface's addresses is its own, and two pods (kube-proxy and the
+// CNI) use the node's.
 // https://github.com/awslabs/amazon-eks-ami/blob/main/templates/shared/runtime/eni-max-pods.txt
-func (s *sizing) eniPods(m *machine) int64 {
-	usable := m.enis - s.reservedENIs
+func eniPods(m *machine, without int64) int64 {
+	usable := m.enis - without
 	if usable <= 0 {
 		return 0
 	}
 	return usable*(m.addresses-1) + 2
+}
+
+// efas is how many EFA interfaces a node has: those that the class lists, or all that
+// the type can have, which a launch attaches when a pod asks for any.
+func (s *sizing) efas(m *machine) int64 {
+	if len(s.interfaces) == 0 {
+		return m.efas
+	}
+	return s.efaOnly(anyCard)
+}
+
+const (
+	// defaultCard is the network card whose interfaces give pods addresses.
+	defaultCard = 0
+	anyCard     = -1
+)
+
+// efaOnly counts the listed interfaces of a card that carry no IP traffic.
+func (s *sizing) efaOnly(card int32) int64 {
+	var n int64
+	for _, i := range s.interfaces {
+		if i.InterfaceType == aws.InterfaceTypeEFAOnly && (card == anyCard || i.NetworkCardIndex == card) {
+			n++
+		}
+	}
+	return n
 }
 
 // allocatable is capacity less the kubelet's reservations and eviction thresholds.
@@ -157,7 +186,8 @@ func (s *sizing) allocatable(m *machine, capacity corev1.ResourceList) corev1.Re
 func (s *sizing) reserved(m *machine) corev1.ResourceList {
 	pods := s.pods(m)
 	if s.family.reservesByENIs() {
-		pods = s.eniPods(m)
+		// The images go by a table of types, which knows of no interface set aside.
+		pods = eniPods(m, 0)
 	}
 	list := corev1.ResourceList{
 		corev1.ResourceCPU:              *resource.NewMilliQuantity(reservedMilliCPU(m.vcpus), resource.DecimalSI),

@@ -2,6 +2,7 @@ package ec2
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,6 +25,24 @@ func m7gdXlarge() machine {
 func g5xlarge() machine {
 	return machine{name: "g5.xlarge", arch: "amd64", vcpus: 4, memoryMiB: 16384, enis: 4, addresses: 15, cards: 1,
 		gpu: device{name: "a10g", manufacturer: "nvidia", count: 1, memoryMiB: 24576}}
+}
+
+func withEFAs(n int64) machine {
+	m := m5large()
+	m.cards, m.efas = 2, n
+	return m
+}
+
+// interfaces lists them as card/type.
+func interfaces(list ...string) func(*sizing) {
+	return func(s *sizing) {
+		for _, text := range list {
+			card, kind, _ := strings.Cut(text, "/")
+			s.interfaces = append(s.interfaces, &aws.NetworkInterface{
+				NetworkCardIndex: int32(card[0] - '0'), InterfaceType: aws.InterfaceType(kind),
+			})
+		}
+	}
 }
 
 func testSizing(t *testing.T, f family, kubeletYAML string) *sizing {
@@ -106,7 +125,22 @@ func TestCapacity(t *testing.T) {
 		"reserved interfaces": {
 			why:     "an interface that the CNI may not use gives no pods addresses",
 			machine: m5large(), family: al2023, adjust: func(s *sizing) { s.reservedENIs = 1 },
-			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=20 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=7002Mi pods=20 vpc.amazonaws.com/pod-eni=9",
+			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=20 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=6903Mi pods=20 vpc.amazonaws.com/pod-eni=9",
+		},
+		"an EFA if asked for": {
+			why:     "a class that lists no interfaces gets as many as the type can have",
+			machine: withEFAs(2), family: al2023,
+			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=29 vpc.amazonaws.com/efa=2 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=6903Mi pods=29 vpc.amazonaws.com/efa=2 vpc.amazonaws.com/pod-eni=9",
+		},
+		"interfaces listed without EFA": {
+			why:     "a node has what the class lists and nothing else",
+			machine: withEFAs(2), family: al2023, adjust: interfaces("0/interface"),
+			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=29 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=6903Mi pods=29 vpc.amazonaws.com/pod-eni=9",
+		},
+		"interfaces listed with EFAs": {
+			why:     "one that is only for EFA takes an interface of its card; the first card's give pods addresses",
+			machine: withEFAs(2), family: al2023, adjust: interfaces("0/interface", "0/efa-only", "1/efa-only"),
+			want: "cpu=2 ephemeral-storage=20Gi memory=7577Mi pods=20 vpc.amazonaws.com/efa=2 vpc.amazonaws.com/pod-eni=9 | cpu=1930m ephemeral-storage=17Gi memory=6903Mi pods=20 vpc.amazonaws.com/efa=2 vpc.amazonaws.com/pod-eni=9",
 		},
 		"windows": {
 			why:     "pods have addresses of one interface, counted as a resource; the kubelet takes 110",

@@ -150,7 +150,8 @@ func (p *Provider) sizingOf(class *aws.EC2NodeClass) (*sizing, error) {
 	return &sizing{
 		family: f, overheadPPM: p.overheadPPM, reservedENIs: int64(p.cfg.ReservedENIs),
 		kubelet: k, volume: podVolumeBytes(f, class.Spec.BlockDeviceMappings),
-		raid0: deref(class.Spec.InstanceStorePolicy) == aws.InstanceStorePolicyRAID0,
+		raid0:      deref(class.Spec.InstanceStorePolicy) == aws.InstanceStorePolicyRAID0,
+		interfaces: class.Spec.NetworkInterfaces,
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package ec2
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -33,6 +34,30 @@ type bootstrap struct {
 	taints  []corev1.Taint
 	raid0   bool
 	custom  string // the class's own user data
+}
+
+// dnsHost is which of the service addresses EKS gives to the cluster's DNS.
+// https://docs.aws.amazon.com/eks/latest/userguide/managing-coredns.html
+const dnsHost = 10
+
+// dns is the address of the cluster's DNS: what the class says, or else what EKS
+// gives it. It is "" if the range of service addresses isn't known.
+func (b *bootstrap) dns() string {
+	if given := b.kubelet.ClusterDNS; len(given) > 0 {
+		return given[0]
+	}
+	services, err := netip.ParsePrefix(b.cluster.cidr)
+	if err != nil {
+		return ""
+	}
+	a := services.Masked().Addr()
+	for range dnsHost {
+		a = a.Next()
+	}
+	if !services.Contains(a) {
+		return ""
+	}
+	return a.String()
 }
 
 // userData writes what an instance of the family needs to join the cluster, with
@@ -199,8 +224,8 @@ func powershellData(b bootstrap) string {
 		out.WriteString(" -Base64ClusterCA " + quote(b.cluster.ca))
 	}
 	out.WriteString(" -KubeletExtraArgs " + quote(arguments))
-	if len(b.kubelet.ClusterDNS) > 0 {
-		out.WriteString(" -DNSClusterIP " + quote(b.kubelet.ClusterDNS[0]))
+	if dns := b.dns(); dns != "" {
+		out.WriteString(" -DNSClusterIP " + quote(dns))
 	}
 	out.WriteString("\n</powershell>\n")
 	return out.String()

@@ -2,6 +2,7 @@ package ec2
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"mime"
@@ -80,8 +81,14 @@ func bootstrapScriptData(b bootstrap) (string, error) {
 	if b.cluster.ca != "" {
 		lines = append(lines, "--b64-cluster-ca "+quote(b.cluster.ca))
 	}
-	if len(b.kubelet.ClusterDNS) > 0 {
-		lines = append(lines, "--dns-cluster-ip "+quote(b.kubelet.ClusterDNS[0]))
+	// Once it is given endpoint and CA the script asks EKS nothing more: it would take
+	// the cluster for one of IPv4 and guess the address of its DNS.
+	dns := b.dns()
+	if dns != "" {
+		lines = append(lines, "--dns-cluster-ip "+quote(dns))
+	}
+	if strings.Contains(cmp.Or(b.cluster.cidr, dns), ":") {
+		lines = append(lines, "--ip-family ipv6")
 	}
 	lines = append(lines, "--use-max-pods false")
 	if b.raid0 {

@@ -38,6 +38,7 @@ func TestUserData(t *testing.T) {
 			var in struct {
 				Family  string                   `json:"family"`
 				CA      string                   `json:"ca"`
+				CIDR    string                   `json:"cidr"`
 				MaxPods int64                    `json:"maxPods"`
 				Labels  map[string]string        `json:"labels"`
 				Taints  []corev1.Taint           `json:"taints"`
@@ -57,6 +58,9 @@ func TestUserData(t *testing.T) {
 				cluster: cluster{name: "demo", endpoint: "https://10.1.2.3:443", ca: in.CA, cidr: "10.96.0.0/16"},
 				kubelet: k, maxPods: in.MaxPods, labels: kubeletLabels(in.Labels),
 				taints: nodeTaints(in.Taints, in.Startup), raid0: in.RAID0, custom: section("custom"),
+			}
+			if in.CIDR != "" {
+				b.cluster.cidr = in.CIDR
 			}
 			got, err := userData(b)
 			if err != nil {
