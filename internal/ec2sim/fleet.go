@@ -44,6 +44,9 @@ func (s *Server) createFleet(c *call) error {
 	if err != nil {
 		return err
 	}
+	if len(tagSpecifications(c.p)["fleet"]) > maxTags {
+		return fail("TagLimitExceeded", "The maximum number of tags for a resource is %d.", maxTags)
+	}
 	candidates, failed, err := s.candidates(c.p, goals[0].market)
 	if err != nil {
 		return err

@@ -122,6 +122,9 @@ func (s *Server) resolve(l layers) (launchSpec, error) {
 				spec.tags[kind] = map[string]string{}
 			}
 			maps.Copy(spec.tags[kind], tags)
+			if len(spec.tags[kind]) > maxTags {
+				return launchSpec{}, fail("TagLimitExceeded", "The maximum number of tags for a resource is %d.", maxTags)
+			}
 		}
 	}
 	for _, check := range []func(layers, *launchSpec) error{

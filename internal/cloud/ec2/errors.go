@@ -89,6 +89,13 @@ func isTerminal(code, message string) bool {
 	return false
 }
 
+// aboutProfile says whether EC2 refused a launch because it doesn't know the instance
+// profile.
+func aboutProfile(err error) bool {
+	var api *apiError // also an item of a fleet's error set is one
+	return errors.As(err, &api) && api.code == "InvalidParameterValue" && !isTerminal(api.code, api.message)
+}
+
 // isAboutOne says whether a code of TerminateInstances may be for the sake of one of
 // the instances: its ID, its state, its protection, or its tags, by which rights are given.
 func isAboutOne(code string) bool {

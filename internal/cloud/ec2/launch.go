@@ -125,7 +125,7 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 		}
 		l.fleets++
 		if result.other != nil {
-			return cloud.Instance{}, fleetError(*result.other)
+			return cloud.Instance{}, p.settleProfile(req.Class, fleetError(*result.other))
 		}
 		if result.capacity == "" {
 			return cloud.Instance{}, fmt.Errorf("create fleet: EC2 launched nothing and gave no reason")
@@ -367,7 +367,7 @@ func (p *Provider) createFleet(ctx context.Context, req cloud.LaunchRequest, f *
 		// EC2 says so of the whole call what it usually says of each override.
 		return &ec2.CreateFleetOutput{Errors: f.allFailed(code(err))}, nil, nil
 	}
-	return nil, nil, failed("create fleet", err)
+	return nil, nil, p.settleProfile(req.Class, failed("create fleet", err))
 }
 
 // earlierLaunch finds what another request with the same client token launched. If

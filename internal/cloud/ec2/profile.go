@@ -8,11 +8,24 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/schemas/aws"
+)
+
+const (
+	// profileKnown is how long EC2 may take to learn of a new instance profile. IAM
+	// promises no figure; seconds are usual.
+	// https://docs.aws.amazon.com/IAM/latest/UserGuide/troubleshoot.html#troubleshoot_general_eventual-consistency
+	profileKnown = 5 * time.Minute
+	// profileAnswer is how long IAM is waited for about a profile that a class names,
+	// which works without an answer as well.
+	profileAnswer = 10 * time.Second
 )
 
 // profilePath is where the class's instance profiles are. Policies that were
@@ -31,12 +44,19 @@ func (p *Provider) profileName(class *aws.EC2NodeClass) string {
 func (p *Provider) resolveProfile(ctx context.Context, class *aws.EC2NodeClass, status *aws.EC2NodeClassStatus) finding {
 	if given := deref(class.Spec.InstanceProfile); given != "" {
 		status.InstanceProfile = given
+		if p.profileMissing(ctx, given) {
+			return finding{condition: aws.ConditionInstanceProfileReady, reason: "InstanceProfileNotFound",
+				message: fmt.Sprintf("instance profile %q doesn't exist; create it, or name another in spec.instanceProfile", given)}
+		}
 		return finding{condition: aws.ConditionInstanceProfileReady}
 	}
 	name := p.profileName(class)
-	_, err := p.profiles.get(ctx, name, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, p.ensureProfile(ctx, class, name)
+	_, err := p.profiles.get(ctx, name, func(ctx context.Context) (time.Time, error) {
+		return p.ensureProfile(ctx, class, name)
 	})
+	if errors.As(err, new(*noRoleError)) {
+		return finding{condition: aws.ConditionInstanceProfileReady, reason: "NodeRoleNotFound", message: err.Error()}
+	}
 	if err != nil {
 		return settle(aws.ConditionInstanceProfileReady, err)
 	}
@@ -44,45 +64,97 @@ func (p *Provider) resolveProfile(ctx context.Context, class *aws.EC2NodeClass, 
 	return finding{condition: aws.ConditionInstanceProfileReady}
 }
 
-// ensureProfile makes the instance profile and gives it the class's role. Every step
-// may have been taken before.
-func (p *Provider) ensureProfile(ctx context.Context, class *aws.EC2NodeClass, name string) error {
+// profileMissing says whether IAM knows no profile of the name. Who names a profile may
+// do so because IAM is out of reach or forbidden: then a launch has to show it.
+func (p *Provider) profileMissing(ctx context.Context, name string) bool {
+	if p.cfg.IsolatedVPC {
+		return false
+	}
+	_, err := p.profiles.get(ctx, name, func(ctx context.Context) (time.Time, error) {
+		ctx, cancel := context.WithTimeout(ctx, profileAnswer)
+		defer cancel()
+		out, err := p.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
+		if err != nil || out.InstanceProfile == nil {
+			if code(err) != codeNoSuchEntity {
+				err = nil
+			}
+			return time.Time{}, err
+		}
+		return deref(out.InstanceProfile.CreateDate), nil
+	})
+	return code(err) == codeNoSuchEntity
+}
+
+// noRoleError says that the class's role doesn't exist.
+type noRoleError struct{ role string }
+
+func (e *noRoleError) Error() string {
+	return fmt.Sprintf("role %q doesn't exist; create it, or name another in spec.role", e.role)
+}
+
+// settleProfile decides what it means that EC2 doesn't know the class's instance
+// profile. Of one that was made a moment ago it will learn; one that went since is
+// made again, so that it isn't remembered; anything else is for a person to mend.
+func (p *Provider) settleProfile(class *aws.EC2NodeClass, err error) error {
+	if !aboutProfile(err) {
+		return err
+	}
+	if deref(class.Spec.InstanceProfile) != "" {
+		return &cloud.TerminalError{Err: err}
+	}
+	name := class.Status.InstanceProfile
+	made, known := p.profiles.peek(name, profileTTL)
+	p.profiles.forget(name)
+	if known && p.clock.Since(made) >= profileKnown {
+		return &cloud.TerminalError{Err: err}
+	}
+	return err
+}
+
+// ensureProfile makes the instance profile, gives it the class's role, and returns when
+// it was made. Every step may have been taken before.
+func (p *Provider) ensureProfile(ctx context.Context, class *aws.EC2NodeClass, name string) (time.Time, error) {
+	made := p.clock.Now()
 	var profile *iamtypes.InstanceProfile
 	out, err := p.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
 	switch {
 	case err == nil:
-		profile = out.InstanceProfile
+		profile, made = out.InstanceProfile, deref(out.InstanceProfile.CreateDate)
 	case code(err) != codeNoSuchEntity:
-		return failed("find instance profile "+name, err)
+		return made, failed("find instance profile "+name, err)
 	default:
 		path := p.profilePath(class)
-		made, err := p.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{
+		created, err := p.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{
 			InstanceProfileName: &name, Path: &path, Tags: p.profileTags(class),
 		})
 		if err != nil && code(err) != codeEntityExists {
-			return failed("create instance profile "+name, err)
+			return made, failed("create instance profile "+name, err)
 		}
 		if err == nil {
-			profile = made.InstanceProfile
+			profile = created.InstanceProfile
 		}
 	}
 	if profile != nil {
 		for _, r := range profile.Roles {
 			if deref(r.RoleName) == class.Spec.Role {
-				return nil
+				return made, nil
 			}
 			// A profile holds one role. The name says which, so another one was put
 			// there by hand.
 			if err := p.removeRole(ctx, name, deref(r.RoleName)); err != nil {
-				return err
+				return made, err
 			}
 		}
 	}
 	_, err = p.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: &name, RoleName: &class.Spec.Role})
-	if err != nil && code(err) != "LimitExceeded" { // the role is there already
-		return failed(fmt.Sprintf("add role %s to instance profile %s", class.Spec.Role, name), err)
+	// The profile was there a moment ago: what IAM can't find is the role.
+	if code(err) == codeNoSuchEntity && strings.Contains(strings.ToLower(err.Error()), "role") {
+		return made, &noRoleError{class.Spec.Role}
 	}
-	return nil
+	if err != nil && code(err) != "LimitExceeded" { // the role is there already
+		return made, failed(fmt.Sprintf("add role %s to instance profile %s", class.Spec.Role, name), err)
+	}
+	return made, nil
 }
 
 func (p *Provider) profileTags(class *aws.EC2NodeClass) []iamtypes.Tag {

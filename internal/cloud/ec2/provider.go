@@ -139,7 +139,7 @@ type Provider struct {
 	reservations *memo[string, []ec2types.CapacityReservation]
 	placements   *memo[string, []ec2types.PlacementGroup]
 	parameters   *memo[string, string]
-	profiles     *memo[string, struct{}]
+	profiles     *memo[string, time.Time] // when each was made
 	clusters     *memo[struct{}, clusterInfo]
 	templates    *memo[string, struct{}]
 	lists        *memo[struct{}, []cloud.Instance]
@@ -222,7 +222,7 @@ func New(ctx context.Context, cfg Config) (*Provider, error) {
 		reservations: newMemo[string, []ec2types.CapacityReservation](clk, selectionTTL),
 		placements:   newMemo[string, []ec2types.PlacementGroup](clk, selectionTTL),
 		parameters:   newMemo[string, string](clk, parameterTTL),
-		profiles:     newMemo[string, struct{}](clk, profileTTL),
+		profiles:     newMemo[string, time.Time](clk, profileTTL),
 		clusters:     newMemo[struct{}, clusterInfo](clk, clusterTTL),
 		templates:    newMemo[string, struct{}](clk, templateTTL),
 		lists:        newMemo[struct{}, []cloud.Instance](clk, listTTL),

@@ -2,6 +2,7 @@ package ec2
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,24 @@ func TestResolveClassFindings(t *testing.T) {
 			"", func(c *aws.EC2NodeClass) { c.Spec.Tags = map[string]string{cloud.TagNodeClaimUID: "x"} },
 			aws.ConditionValidationSucceeded, "ValidationSucceeded=False TagValidationFailed: the tag coppice.dev/nodeclaim-uid is set by the controller; remove it from spec.tags",
 		},
+		"too many tags": {
+			"the controller's come on top",
+			func(c *aws.EC2NodeClass) {
+				for n := range 45 {
+					c.Spec.Tags[fmt.Sprint("t", n)] = "x"
+				}
+			},
+			aws.ConditionValidationSucceeded, "ValidationSucceeded=False TagValidationFailed: an instance would have 53 tags with the controller's own, and EC2 takes 50; remove 3 from spec.tags",
+		},
+		"a profile that isn't there": {
+			"it is named, so that nobody else will make it",
+			func(c *aws.EC2NodeClass) { c.Spec.Role, c.Spec.InstanceProfile = "", new("nope") },
+			aws.ConditionInstanceProfileReady, `InstanceProfileReady=False InstanceProfileNotFound: instance profile "nope" doesn't exist; create it, or name another in spec.instanceProfile`,
+		},
+		"a role that isn't there": {
+			"", func(c *aws.EC2NodeClass) { c.Spec.Role = "nope" },
+			aws.ConditionInstanceProfileReady, `InstanceProfileReady=False NodeRoleNotFound: role "nope" doesn't exist; create it, or name another in spec.role`,
+		},
 		"user data": {
 			"", func(c *aws.EC2NodeClass) { c.Spec.UserData = new("#!/bin/sh\n" + strings.Repeat("#", maxUserData)) },
 			aws.ConditionValidationSucceeded, "ValidationSucceeded=False UserDataSizeLimitExceeded: user data: 16921 bytes are more than the 16384 that EC2 takes; shorten spec.userData",
@@ -175,7 +194,7 @@ func TestResolveClassFindings(t *testing.T) {
 			aws.ConditionPlacementGroupReady, `PlacementGroupReady=False PlacementGroupNotFound: no available placement group is called "nope"`,
 		},
 	}
-	w := newWorld(t)
+	w := newWorld(t, func(c *ec2sim.Config) { c.Roles = []string{newClass().Spec.Role} })
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			class := newClass()

@@ -23,6 +23,10 @@ import (
 // until what it checked changes: after that, launches speak for themselves.
 const recheckFailed = time.Minute
 
+// maxTags is how many tags a resource can have.
+// https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/Using_Tags.html#tag-restrictions
+const maxTags = 50
+
 // validate finds what would keep a launch from working, before one is needed.
 func (p *Provider) validate(ctx context.Context, class *aws.EC2NodeClass) finding {
 	refuse := func(reason, message string) finding {
@@ -41,6 +45,11 @@ func (p *Provider) validate(ctx context.Context, class *aws.EC2NodeClass) findin
 		if _, set := class.Spec.Tags[key]; set {
 			return refuse("TagValidationFailed", "the tag "+key+" is set by the controller; remove it from spec.tags")
 		}
+	}
+	none := cloud.LaunchRequest{Class: class, Claim: &karpenter.NodeClaim{}}
+	if n := len(p.instanceTags(none)); n > maxTags {
+		return refuse("TagValidationFailed", fmt.Sprintf("an instance would have %d tags with the controller's own, and EC2 takes %d; remove %d from spec.tags",
+			n, maxTags, n-maxTags))
 	}
 	for _, name := range []string{aws.ConditionAMIsReady, aws.ConditionInstanceProfileReady, aws.ConditionSecurityGroupsReady, aws.ConditionSubnetsReady, aws.ConditionPlacementGroupReady} {
 		c := apimeta.FindStatusCondition(class.Status.Conditions, name)
@@ -129,7 +138,9 @@ func (p *Provider) tryLaunch(ctx context.Context, class *aws.EC2NodeClass, in te
 	if err != nil {
 		return refused("ec2:CreateLaunchTemplate", "CreateLaunchTemplateAuthCheckFailed", err)
 	}
-	fleet := fleetInput(fleetPlan{capacityType: cloud.OnDemand}, in.tags, class.Spec.Context)
+	// As many tags as a launch has.
+	all := p.instanceTags(cloud.LaunchRequest{Class: class, Claim: &karpenter.NodeClaim{}})
+	fleet := fleetInput(fleetPlan{capacityType: cloud.OnDemand}, all, class.Spec.Context)
 	fleet.DryRun = new(true)
 	overrides := []ec2types.FleetLaunchTemplateOverridesRequest{}
 	subnet := ""
@@ -146,9 +157,9 @@ func (p *Provider) tryLaunch(ctx context.Context, class *aws.EC2NodeClass, in te
 		Overrides:                   overrides,
 	}}
 	if _, err := p.ec2.CreateFleet(ctx, fleet); code(err) != codeDryRun {
-		return refused("ec2:CreateFleet", "CreateFleetAuthCheckFailed", failed("try a fleet", err))
+		return refused("ec2:CreateFleet", "CreateFleetAuthCheckFailed", p.settleProfile(class, failed("try a fleet", err)))
 	}
-	tags := ec2Tags(in.tags)
+	tags := ec2Tags(all)
 	_, err = p.ec2.RunInstances(ctx, &ec2.RunInstancesInput{
 		DryRun: new(true), MinCount: new(int32(1)), MaxCount: new(int32(1)),
 		InstanceType:      ec2types.InstanceType(instanceType),
@@ -161,7 +172,7 @@ func (p *Provider) tryLaunch(ctx context.Context, class *aws.EC2NodeClass, in te
 		},
 	})
 	if code(err) != codeDryRun {
-		return refused("ec2:RunInstances", "RunInstancesAuthCheckFailed", failed("try an instance", err))
+		return refused("ec2:RunInstances", "RunInstancesAuthCheckFailed", p.settleProfile(class, failed("try an instance", err)))
 	}
 	return finding{condition: aws.ConditionValidationSucceeded}
 }
