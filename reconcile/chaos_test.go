@@ -42,7 +42,7 @@ const (
 
 // TestChaos kills controllers with SIGKILL at random moments while workloads grow
 // and shrink, Nodes and NodeClaims are deleted, EC2 fails, throttles, is short of
-// capacity and loses answers, and the API server goes away. Two replicas take turns
+// capacity and loses answers, the API server goes away, and clocks jump. Two replicas take turns
 // at leading. In the end there must be one Node and one instance for each NodeClaim,
 // nothing may hang, and at no time may the guarded workload have lost more pods than
 // its budget allows, or a NodeClaim have had two instances.
@@ -145,12 +145,12 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			t.Fatal(err)
 		}
 	}
-	path, kubeconfig, logs := buildCoppice(t), kubeconfigVia(t, env.Kubeconfig, c.api.addr), t.TempDir()
+	kubeconfig, logs := kubeconfigVia(t, env.Kubeconfig, c.api.addr), t.TempDir()
 	environment := controllerEnv(env, kubeconfig, c.aws.url,
 		"LEADER_ELECTION_NAMESPACE=default", "LEADER_ELECTION_LEASE_DURATION="+chaosLease.String(),
 		"METRICS_BIND_ADDRESS=0", "HEALTH_PROBE_BIND_ADDRESS=0", "SECURE_BIND_ADDRESS=0")
 	for i := range 2 {
-		c.replicas = append(c.replicas, startReplica(t, path, filepath.Join(logs, fmt.Sprintf("replica-%d.log", i)), environment))
+		c.replicas = append(c.replicas, startReplica(t, filepath.Join(logs, fmt.Sprintf("replica-%d.log", i)), environment))
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -190,7 +190,7 @@ func (c *chaos) scale(app string, n int32) {
 // disturb begins one disturbance, and says which.
 func (c *chaos) disturb() string {
 	short := ec2sim.Duration(time.Duration(500+c.rng.IntN(2500)) * time.Millisecond)
-	switch c.rng.IntN(9) {
+	switch c.rng.IntN(10) {
 	case 0, 1, 2:
 		app := []string{"web", "batch"}[c.rng.IntN(2)]
 		n := int32(c.rng.IntN(14))
@@ -213,6 +213,11 @@ func (c *chaos) disturb() string {
 	case 7:
 		c.aws.loss.Store(uint64(200 + c.rng.IntN(600)))
 		return fmt.Sprintf("%d ‰ of answers are lost", c.aws.loss.Load())
+	case 8:
+		r := c.rng.IntN(len(c.replicas))
+		by := []time.Duration{-2 * time.Hour, -10 * time.Minute, -20 * time.Second, 20 * time.Second, 10 * time.Minute, 2 * time.Hour}[c.rng.IntN(6)]
+		c.replicas[r].turn(by)
+		return fmt.Sprintf("the clock of replica %d is wrong by %s", r, by)
 	}
 	c.api.cut()
 	down := time.Duration(100+c.rng.IntN(1200)) * time.Millisecond
@@ -240,6 +245,9 @@ func (c *chaos) calm() {
 	c.sim.call("DELETE", "effects", nil, nil)
 	c.aws.loss.Store(0)
 	c.api.mend()
+	for _, r := range c.replicas {
+		r.turn(0)
+	}
 }
 
 func (c *chaos) claims() []karpenter.NodeClaim {

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -166,10 +167,11 @@ func (w *wire) mend() {
 // replica is "coppice controller" in a process of its own that is started again
 // whenever it ends, as a Deployment would.
 type replica struct {
-	t    *testing.T
-	path string
-	env  []string
-	log  string
+	t     *testing.T
+	path  string
+	env   []string
+	log   string
+	clock string // the file that says how wrong its clock is
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -179,9 +181,17 @@ type replica struct {
 	done    chan struct{}
 }
 
-func startReplica(t *testing.T, path, log string, env []string) *replica {
+// startReplica runs a replica. Its program is that of the test, which is the same command
+// but for a clock that can be turned.
+func startReplica(t *testing.T, log string, env []string) *replica {
 	t.Helper()
-	r := &replica{t: t, path: path, env: env, log: log, done: make(chan struct{})}
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{t: t, path: path, log: log, clock: log + ".clock", done: make(chan struct{})}
+	r.env = append(slices.Clone(env), turnedClock+"="+r.clock)
+	r.turn(0)
 	go r.run()
 	t.Cleanup(func() {
 		r.mu.Lock()
@@ -239,16 +249,6 @@ func (r *replica) leads() bool {
 	defer r.mu.Unlock()
 	data, err := os.ReadFile(r.log)
 	return err == nil && int64(len(data)) > r.began && bytes.Contains(data[r.began:], []byte("Successfully acquired lease"))
-}
-
-// buildCoppice builds the command as it is now.
-func buildCoppice(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "coppice")
-	if out, err := exec.Command("go", "build", "-o", path, "../cmd/coppice").CombinedOutput(); err != nil {
-		t.Fatalf("build coppice: %v\n%s", err, out)
-	}
-	return path
 }
 
 // kubeconfigVia is the administrator's kubeconfig with another way to the API server.

@@ -26,10 +26,14 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// TestMain lets this program be the child that trees are evaluated in.
+// TestMain lets this program be the child that trees are evaluated in, and the controller
+// with a clock that tests turn.
 func TestMain(m *testing.M) {
 	if code, ok := isolate.Serve(os.Args[1:], os.Stdin, os.Stdout); ok {
 		os.Exit(code)
+	}
+	if path := os.Getenv(turnedClock); path != "" {
+		os.Exit(cli.Main(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Clock: newTurned(path)}))
 	}
 	os.Exit(m.Run())
 }

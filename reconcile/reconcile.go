@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +92,8 @@ type Options struct {
 	Clock clock.WithTicker
 	// MetricsAddress and HealthAddress are host:port; "0" turns a server off.
 	MetricsAddress, HealthAddress string
+	// Profiling serves Go's profiles beside the metrics.
+	Profiling bool
 	// SecureAddress is where the decision record is served, and the metrics again,
 	// over TLS to those whom the API server lets; "0" and "" turn it off.
 	SecureAddress string
@@ -208,7 +211,7 @@ func newManager(o Options) (ctrl.Manager, error) {
 		RenewDeadline:                 &renew,
 		RetryPeriod:                   &retry,
 		HealthProbeBindAddress:        o.HealthAddress,
-		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress, ExtraHandlers: profiles(o.Profiling)},
 		Cache: cache.Options{
 			// Who wrote which field, and what else is left out, is read past the cache
 			// where it matters.
@@ -234,6 +237,18 @@ func newManager(o Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("write events: %w", err)
 	}
 	return telling{mgr, r}, nil
+}
+
+// profiles are what serves Go's profiles, nothing unless they are on.
+func profiles(on bool) map[string]http.Handler {
+	if !on {
+		return nil
+	}
+	return map[string]http.Handler{
+		"/debug/pprof/":        http.HandlerFunc(pprof.Index), // and each of its kinds by name
+		"/debug/pprof/profile": http.HandlerFunc(pprof.Profile),
+		"/debug/pprof/trace":   http.HandlerFunc(pprof.Trace),
+	}
 }
 
 // telling is a manager with one recorder of events for all its controllers, which keeps

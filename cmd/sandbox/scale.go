@@ -33,6 +33,7 @@ once, and what the controller used of processor and memory, under load and at re
 	f.StringVar(&cfg.Coppice, "coppice", filepath.Join("bin", "coppice"), "the coppice `program`")
 	f.IntVar(&cfg.Nodes, "nodes", 1000, "`number` of nodes")
 	f.IntVar(&cfg.Pods, "pods", 20_000, "`number` of pods, a multiple of that of nodes")
+	f.BoolVar(&cfg.Bound, "bound", false, "create nodes with their pods instead of pods that wait for nodes; only the rest is measured then, but sooner")
 	f.DurationVar(&cfg.BootDelay, "boot-delay", 10*time.Second, "`time` that machines take to boot; what is launched within it comes at once")
 	f.DurationVar(&cfg.Settle, "settle", time.Minute, "`time` between the growth and the rest that is measured")
 	f.DurationVar(&cfg.Rest, "rest", 2*time.Minute, "`time` that the controller is measured at rest")

@@ -81,6 +81,8 @@ type controllerOptions struct {
 	securityGroups time.Duration
 	rebalance      bool
 	gates          string
+	memoryLimit    int64
+	profiling      bool
 }
 
 func newControllerCommand(s Streams) *cobra.Command {
@@ -152,6 +154,8 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.DurationVar(&o.subnets, "subnet-refresh-interval", time.Minute, "the same for subnets [SUBNET_REFRESH_INTERVAL]")
 	f.DurationVar(&o.securityGroups, "security-group-refresh-interval", time.Minute, "the same for security groups [SECURITY_GROUP_REFRESH_INTERVAL]")
 	f.BoolVar(&o.disableDryRun, "disable-dry-run", false, "don't check permissions by dry runs before a NodeClass is ready [DISABLE_DRY_RUN]")
+	f.Int64Var(&o.memoryLimit, "memory-limit", -1, "the container's memory in `bytes`, nine tenths of which the garbage collector tries to stay within; below 0 what the container's cgroup says, 0 for no bound [MEMORY_LIMIT]")
+	f.BoolVar(&o.profiling, "enable-profiling", false, "serve Go's profiles below /debug/pprof of the metrics server [ENABLE_PROFILING]")
 	f.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "don't ask the Pricing API, which has no VPC endpoint [ISOLATED_VPC]")
 }
 
@@ -179,6 +183,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	}
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
+	boundMemory(o.memoryLimit, "/")
 
 	limits, err := clusterLimits(o.limits)
 	if err != nil {
@@ -217,7 +222,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	run := reconcile.Options{
 		Kube:           kube,
 		Source:         source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate, WebhookAddress: o.webhookAddress, EventsAddress: o.eventsAddress},
-		MetricsAddress: o.metricsAddress, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
+		MetricsAddress: o.metricsAddress, Profiling: o.profiling, Clock: s.Clock, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,
 	}
 	if o.engine == "off" {
@@ -234,7 +239,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 		KubernetesVersion: func(context.Context) (string, error) { return serverMinor(kube) },
 		MemoryOverhead:    &o.memoryOverhead, IsolatedVPC: o.isolatedVPC, DisableDryRun: o.disableDryRun,
 		ReservedENIs: o.reservedENIs, InterruptionQueue: o.queue, ZonalShift: o.zonalShift,
-		AMIRefresh: o.amis, SubnetRefresh: o.subnets, SecurityGroupRefresh: o.securityGroups,
+		Clock: s.Clock, AMIRefresh: o.amis, SubnetRefresh: o.subnets, SecurityGroupRefresh: o.securityGroups,
 	})
 	if err != nil {
 		return err

@@ -4,12 +4,16 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+
+	"k8s.io/utils/clock"
 )
 
 // Streams are what a command reads and writes instead of the process's own.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
+	// Clock is the time that the controller goes by; nil means real time.
+	Clock clock.WithTicker
 }
 
 // Exit codes. Scripts depend on them.

@@ -78,6 +78,23 @@ func since(c *karpenter.NodeClaim, condition string, now time.Time) time.Time {
 	return now
 }
 
+// clockSkew is how much later than our own clock another's may be.
+const clockSkew = 5 * time.Second
+
+// stamp gives conditions that have another status than before the time of our clock, and
+// those that are dated later than now the present. These were written by a clock that was
+// fast and has been set right since; what waits for some time after them would wait for as
+// long as it was fast.
+func stamp(before, after []metav1.Condition, now time.Time) {
+	for i := range after {
+		c := &after[i]
+		had := apimeta.FindStatusCondition(before, c.Type)
+		if had == nil || had.Status != c.Status || c.LastTransitionTime.After(now.Add(clockSkew)) {
+			c.LastTransitionTime = metav1.NewTime(now)
+		}
+	}
+}
+
 // setReady derives Ready from the three steps that lead to it.
 func setReady(c *karpenter.NodeClaim) {
 	for _, step := range []string{karpenter.ConditionLaunched, karpenter.ConditionRegistered, karpenter.ConditionInitialized} {

@@ -337,6 +337,7 @@ func (r *Reconciler) nodeOf(ctx context.Context, claim *karpenter.NodeClaim) (*c
 // the status is written only over the one that was read: a conflict otherwise.
 func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeClaim) error {
 	base := before
+	stamp(before.Status.Conditions, after.Status.Conditions, r.clock.Now())
 	if !equality.Semantic.DeepEqual(before.ObjectMeta, after.ObjectMeta) {
 		obj := before.DeepCopy()
 		after.ObjectMeta.DeepCopyInto(&obj.ObjectMeta)

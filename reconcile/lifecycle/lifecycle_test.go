@@ -361,3 +361,15 @@ func TestCatchUp(t *testing.T) {
 		}
 	}
 }
+
+func TestStamp(t *testing.T) {
+	at := func(kind string, status metav1.ConditionStatus, after time.Duration) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: status, LastTransitionTime: metav1.NewTime(now.Add(after))}
+	}
+	before := []metav1.Condition{at("Old", "True", -time.Hour), at("Turns", "Unknown", -time.Hour), at("Fast", "True", time.Hour), at("Skewed", "True", time.Second)}
+	after := []metav1.Condition{at("Old", "True", -time.Hour), at("Turns", "True", time.Minute), at("Fast", "True", time.Hour), at("Skewed", "True", time.Second), at("New", "True", time.Minute)}
+	want := []metav1.Condition{at("Old", "True", -time.Hour), at("Turns", "True", 0), at("Fast", "True", 0), at("Skewed", "True", time.Second), at("New", "True", 0)}
+	if stamp(before, after, now); !cmp.Equal(after, want) {
+		t.Errorf("stamp (-want +got):\n%s", cmp.Diff(want, after))
+	}
+}

@@ -101,12 +101,22 @@ func quiet(claim *karpenter.NodeClaim, moved time.Time, after *time.Duration, no
 		return nil
 	}
 	noted := claim.Status.LastPodEventTime.Time
+	if !moved.IsZero() {
+		moved = now.Add(-now.Sub(moved)) // by the clock as it goes now, should it have been turned
+	}
+	wrong := noted.After(now.Add(clockSkew))
+	if wrong {
+		noted = time.Time{} // by a clock that was fast
+	}
 	least := podEventDedupe
 	if after != nil {
 		least = max(least, *after/10)
 	}
 	want := claim.DeepCopy()
-	if moved.Sub(noted) >= least {
+	if wrong && moved.IsZero() {
+		moved = now
+	}
+	if wrong || moved.Sub(noted) >= least {
 		want.Status.LastPodEventTime = metav1.NewTime(moved.Truncate(time.Second))
 	}
 	begin := slices.MaxFunc([]time.Time{moved, noted, since(claim, karpenter.ConditionInitialized, now)}, time.Time.Compare)

@@ -43,6 +43,7 @@ func TestQuiet(t *testing.T) {
 		"still quiet":    {why: "said already", claim: claim(ready(hour), noted(2*minute), marked), moved: 2 * minute, after: &minute, quiet: true, event: 2 * minute},
 		"no more quiet":  {why: "a pod came a second ago", claim: claim(ready(hour), noted(2*minute), marked), moved: time.Second, after: &minute, changed: true, event: time.Second},
 		"after restart":  {why: "this process saw no pod, the one before did", claim: claim(ready(hour), noted(30*time.Second)), after: &minute, event: 30 * time.Second},
+		"a fast clock":   {why: "a pod that is yet to come would keep the node for as long", claim: claim(ready(hour), noted(-hour)), moved: 2 * minute, after: &minute, changed: true, quiet: true, event: 2 * minute},
 		"never":          {why: "the pool doesn't consolidate any more", claim: claim(ready(hour), marked), changed: true},
 	}
 	for name, tc := range tests {

@@ -197,7 +197,7 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 	case coming != "":
 		wait = pollPlaces
 	case step.Waiting == 0:
-		return max(0, settle-now.Sub(since(claim, karpenter.ConditionDrained, now))), nil
+		return min(settle, max(0, settle-now.Sub(since(claim, karpenter.ConditionDrained, now)))), nil
 	case len(blocked) > 0:
 		wait = pollBlocked
 	}

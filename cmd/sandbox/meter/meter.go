@@ -115,6 +115,16 @@ func Memory(pid int) (now, peak float64, err error) {
 	return now, peak, err
 }
 
+// Mapped is what a process has resident of files, in MiB: its program above all, which
+// the kernel drops when memory is short.
+func Mapped(pid int) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read a process's memory: %w", err)
+	}
+	return parseMemory(text, "RssFile:")
+}
+
 func parseMemory(text []byte, name string) (float64, error) {
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		if rest, ok := strings.CutPrefix(lines.Text(), name); ok {

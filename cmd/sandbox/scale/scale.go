@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ type Config struct {
 	// Nodes and Pods are how many there are to be; Pods is a multiple of Nodes, from one
 	// to a node to PodsPerNode.
 	Nodes, Pods int
+	// Bound creates the nodes and the pods on them at once, so that neither planner nor
+	// scheduler has to find their places: what rest costs can be measured on a slow machine.
+	Bound bool
 	// BootDelay is how long machines boot. All that are launched within it come at once.
 	BootDelay time.Duration
 	// Settle is how long the controller is left alone after the growth, and Rest how long
@@ -117,7 +121,11 @@ func (b *bench) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	grown, err := b.grow(ctx)
+	grow := b.grow
+	if b.cfg.Bound {
+		grow = b.fill
+	}
+	grown, err := grow(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,8 +170,12 @@ func (b *bench) rest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.say("at rest: %s, %.0f MiB", cores(from, to), highest)
-	return nil
+	mapped, err := meter.Mapped(b.coppice.PID())
+	if err != nil {
+		return err
+	}
+	b.say("at rest: %s, %.0f MiB, of which %.0f are pages of the program", cores(from, to), highest, mapped)
+	return b.profile(ctx)
 }
 
 // cores is how many cores a process used between two readings.
@@ -173,22 +185,38 @@ func cores(from, to meter.Reading) string {
 		(to.Own-from.Own).Seconds()/took.Seconds(), took.Seconds(), (to.Own - from.Own).Seconds(), 100*meter.OtherLoad(from, to))
 }
 
+// profile keeps a profile of the controller's heap, to be read with go tool pprof.
+func (b *bench) profile(ctx context.Context) error {
+	var body bytes.Buffer
+	if err := b.read(ctx, "/debug/pprof/heap", &body); err != nil {
+		return err
+	}
+	path := filepath.Join(b.cfg.DataDir, "heap.pprof")
+	if err := os.WriteFile(path, body.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("keep the heap's profile: %w", err)
+	}
+	return nil
+}
+
 // scrape reads the metrics once.
-func (b *bench) scrape(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.metrics+"/metrics", nil)
+func (b *bench) scrape(ctx context.Context) error { return b.read(ctx, "/metrics", io.Discard) }
+
+// read copies what the controller's metrics server has at a path.
+func (b *bench) read(ctx context.Context, path string, to io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.metrics+path, nil)
 	if err != nil {
-		return fmt.Errorf("read the metrics: %w", err)
+		return fmt.Errorf("read %s: %w", path, err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("read the metrics: %w", err)
+		return fmt.Errorf("read %s: %w", path, err)
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return fmt.Errorf("read the metrics: %w", err)
+	if _, err := io.Copy(to, resp.Body); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("read the metrics: %s", resp.Status)
+		return fmt.Errorf("read %s: %s", path, resp.Status)
 	}
 	return nil
 }
@@ -248,7 +276,7 @@ func (b *bench) up(ctx context.Context) error {
 		Path: b.cfg.Coppice, Args: []string{"controller"}, Log: filepath.Join(b.cfg.DataDir, "coppice.log"), Failed: b.failed,
 		Env: append(e.Environ(),
 			"PATH="+os.Getenv("PATH"), "HOME="+os.Getenv("HOME"), "TMPDIR="+os.TempDir(), "INTERRUPTION_QUEUE="+e.Queue,
-			"LEADER_ELECT=false", "METRICS_BIND_ADDRESS="+b.metrics, "HEALTH_PROBE_BIND_ADDRESS=0", "SECURE_BIND_ADDRESS=0"),
+			"LEADER_ELECT=false", "ENABLE_PROFILING=true", "METRICS_BIND_ADDRESS="+b.metrics, "HEALTH_PROBE_BIND_ADDRESS=0", "SECURE_BIND_ADDRESS=0"),
 	}
 	b.say("kube-apiserver %s at %s, EC2 in %s at %s", b.stack.Version, e.APIServer, e.Region, e.EC2)
 	return nil
