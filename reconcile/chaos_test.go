@@ -169,7 +169,9 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 func (c *chaos) leader() int {
 	c.t.Helper()
 	leader := -1
-	if seen := until(c.t, time.Minute, func() (bool, string) {
+	// A lease is asked for within a second or in vain, which a machine that is busy with
+	// other things may be too slow for, for a while.
+	if seen := until(c.t, 10*time.Minute, func() (bool, string) {
 		leader = slices.IndexFunc(c.replicas, (*replica).leads)
 		return leader >= 0, "nobody leads"
 	}); seen != "" {
