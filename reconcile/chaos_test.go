@@ -64,6 +64,9 @@ func TestChaos(t *testing.T) {
 	for n := range kills {
 		leader := c.leader()
 		what := c.disturb()
+		if c.rng.IntN(3) == 0 {
+			what += ", and " + c.turn()
+		}
 		wait := time.Duration(c.rng.IntN(2000)) * time.Millisecond
 		time.Sleep(wait) // a kill at a random moment is what is tested
 		victim := leader
@@ -192,7 +195,7 @@ func (c *chaos) scale(app string, n int32) {
 // disturb begins one disturbance, and says which.
 func (c *chaos) disturb() string {
 	short := ec2sim.Duration(time.Duration(500+c.rng.IntN(2500)) * time.Millisecond)
-	switch c.rng.IntN(10) {
+	switch c.rng.IntN(9) {
 	case 0, 1, 2:
 		app := []string{"web", "batch"}[c.rng.IntN(2)]
 		n := int32(c.rng.IntN(14))
@@ -215,16 +218,19 @@ func (c *chaos) disturb() string {
 	case 7:
 		c.aws.loss.Store(uint64(200 + c.rng.IntN(600)))
 		return fmt.Sprintf("%d ‰ of answers are lost", c.aws.loss.Load())
-	case 8:
-		r := c.rng.IntN(len(c.replicas))
-		by := []time.Duration{-2 * time.Hour, -10 * time.Minute, -20 * time.Second, 20 * time.Second, 10 * time.Minute, 2 * time.Hour}[c.rng.IntN(6)]
-		c.replicas[r].turn(by)
-		return fmt.Sprintf("the clock of replica %d is wrong by %s", r, by)
 	}
 	c.api.cut()
 	down := time.Duration(100+c.rng.IntN(1200)) * time.Millisecond
 	time.AfterFunc(down, c.api.mend)
 	return fmt.Sprintf("the API server is away for %s", down)
+}
+
+// turn makes the clock of a replica wrong, and says by how much.
+func (c *chaos) turn() string {
+	i := c.rng.IntN(len(c.replicas))
+	by := []time.Duration{-2 * time.Hour, -10 * time.Minute, -20 * time.Second, 20 * time.Second, 10 * time.Minute, 2 * time.Hour}[c.rng.IntN(6)]
+	c.replicas[i].turn(by)
+	return fmt.Sprintf("the clock of replica %d is wrong by %s", i, by)
 }
 
 // deleteOne deletes a Node or a NodeClaim as a person would.
