@@ -14,12 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -129,6 +131,7 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
 	env := testkit.Sandbox(t, "--boot-delay", "400ms", "--boot-jitter", "300ms", "--node-ready-delay", "100ms", "--shutdown-delay", "400ms", "--seed", fmt.Sprint(seed), "--quiet")
+	ctrl.SetLogger(logr.Discard())
 	kube := testkit.Client(t, env.REST)
 	testkit.InstallCRDs(t, kube)
 	server, err := url.Parse(env.APIServer)
