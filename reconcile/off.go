@@ -23,7 +23,7 @@ func runSources(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := source.Setup(mgr, o.Source); err != nil {
 		return fmt.Errorf("set up source: %w", err)
 	}
-	if err := pullrequest.Setup(mgr, pullrequest.Options{ClusterName: o.Source.ClusterName, Evaluate: o.Source.Evaluate, Jitter: o.Source.Jitter}); err != nil {
+	if err := pullrequest.Setup(mgr, pullrequest.Options{ClusterName: o.Source.ClusterName, Evaluate: o.Source.Evaluate, Jitter: o.Source.Jitter, EngineOff: true}); err != nil {
 		return fmt.Errorf("set up pullrequest: %w", err)
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {

@@ -112,6 +112,16 @@ func (v *view) pools(ctx context.Context) (text string, settled bool, err error)
 		return "", true, nil
 	}
 	var b strings.Builder
+	if v.EngineOff {
+		// The engine that there is says of NodeClaims what has drifted, and nothing of pools.
+		if v.src.Status.Fleet == nil {
+			return "", true, nil
+		}
+		for _, i := range v.src.Status.Fleet.Items {
+			fmt.Fprintf(&b, "- %s: %d NodeClaims are not as declared (%s)\n", forge.Code(i.Pool), i.Nodes, forge.Code(i.Reason))
+		}
+		return b.String(), false, nil
+	}
 	for _, e := range v.src.Status.Inventory.Entries {
 		u, err := kube.Referenced(e)
 		if err != nil || u.GetKind() != "NodePool" {

@@ -63,6 +63,8 @@ type Options struct {
 	// Controller tells what this controller works with, which forecasts count with; nil
 	// if it has no engine.
 	Controller snapshot.Tell
+	// EngineOff says that another engine manages the nodes.
+	EngineOff bool
 	// Client sends requests to forges.
 	Client forge.Client
 }

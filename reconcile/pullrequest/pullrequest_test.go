@@ -483,6 +483,15 @@ func (s *stage) outcome() {
 	}
 	s.pass()
 	s.want(1, "**applied**", "not looked at yet")
+	src = s.source()
+	src.Status.Fleet = &coppice.FleetSummary{Drifted: 2, Items: []coppice.FleetItem{{Pool: "b", Reason: "NodePoolDrifted", Nodes: 2}}}
+	if err := s.kube.Status().Update(t.Context(), src); err != nil {
+		t.Fatal(err)
+	}
+	s.r.EngineOff = true // whose pools are never looked at
+	s.pass()
+	s.want(1, "2 NodeClaims are not as declared", "NodePoolDrifted")
+	s.r.EngineOff = false
 	rolled(metav1.ConditionTrue, "3 of 12 NodeClaims are not as declared")
 	s.pass()
 	s.want(1, "Nodes are being replaced", "3 of 12 NodeClaims")
