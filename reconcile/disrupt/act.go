@@ -24,8 +24,28 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// start writes a command down and creates its replacements; one without any goes on to
-// take its machines away. What fails halfway is taken back.
+// begin starts commands; those without replacements go on to take their machines away
+// once all are written down, so that drains know of each other.
+func (l *loop) begin(ctx context.Context, commands []Command, byClaim map[string]cluster.Node, pools map[string]cluster.Pool) error {
+	mine := make([]map[string]cluster.Node, len(commands))
+	started := kube.Each(len(commands), func(i int) error {
+		mine[i] = map[string]cluster.Node{}
+		for _, name := range commands[i].Claims {
+			mine[i][name] = byClaim[name]
+		}
+		return l.start(ctx, commands[i], mine[i], pools)
+	})
+	released := kube.Each(len(commands), func(i int) error {
+		if started[i] != nil || len(commands[i].Replacements) > 0 {
+			return nil
+		}
+		return l.release(ctx, commands[i], mine[i])
+	})
+	return errors.Join(errors.Join(started...), errors.Join(released...))
+}
+
+// start writes a command down and creates its replacements. What fails halfway is taken
+// back.
 func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.Node, pools map[string]cluster.Pool) error {
 	for _, name := range c.Claims {
 		n := byClaim[name]
@@ -52,9 +72,6 @@ func (l *loop) start(ctx context.Context, c Command, byClaim map[string]cluster.
 		}
 		l.state.Expect(claim.DeepCopy())
 		l.events.Eventf(byClaim[c.Claims[0]].Claim, claim, corev1.EventTypeNormal, "DisruptionLaunching", "Disrupt", "Launching NodeClaim %s: %s", claim.Name, c.Reason)
-	}
-	if len(c.Replacements) == 0 {
-		return l.release(ctx, c, byClaim)
 	}
 	return nil
 }

@@ -97,9 +97,7 @@ func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if reason == "" && foreign(&claim) {
-		// Whether it had drifted is to be told by its hashes once they are ours, which
-		// takes its pool's and class's controllers a moment.
+	if tooEarly(&claim, reason) {
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	before := claim.DeepCopy()
@@ -127,6 +125,14 @@ func (r *drift) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 func foreign(claim *karpenter.NodeClaim) bool {
 	pool, class := claim.Annotations[karpenter.AnnotationNodePoolHashVersion], claim.Annotations[aws.AnnotationEC2NodeClassHashVersion]
 	return pool != "" && pool != karpenter.NodePoolHashVersion || class != "" && class != aws.EC2NodeClassHashVersion
+}
+
+// tooEarly reports whether what another engine has said of a claim's drift must stand for
+// now. Its hashes become ours within moments, by the controllers of its pool and class,
+// which ask that condition whether the claim was as declared: a reason of ours in its
+// place would make one that the template has put out of date pass for up to date.
+func tooEarly(claim *karpenter.NodeClaim, reason string) bool {
+	return foreign(claim) && (reason == "" || apimeta.IsStatusConditionTrue(claim.Status.Conditions, karpenter.ConditionDrifted))
 }
 
 // reason finds the first way in which the claim differs, cheapest first.

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
-	"github.com/coppice-dev/coppice/internal/consolidate"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/internal/record"
@@ -32,24 +31,6 @@ const (
 	// call.
 	poll = 2 * time.Second
 	busy = 250 * time.Millisecond
-	// calm is how long no pod may have come or gone before the fleet is searched, and
-	// latest after how long it is searched all the same: each search before the last
-	// pod has gone moves pods that the next would have left. The controller manager
-	// takes 15 s to delete 300 pods at its default 20 requests a second.
-	calm   = time.Second
-	latest = 30 * time.Second
-	// settle is how long no pod may have come or gone for the fleet to be settled: a
-	// controller makes up for an evicted pod well within it.
-	settle = 3 * time.Second
-	// landing is how long the fleet isn't searched at most while nodes of the last search
-	// are still going: their pods don't land where they were planned.
-	landing = time.Minute
-	// again is how long the fleet isn't searched after a search that found something. It
-	// doubles with each that does in a row, up to refresh, as does what a moved pod has to
-	// save: where pods keep landing elsewhere, moving them ever so often gains nothing.
-	again = 2 * time.Second
-	// share bounds the part of one core that searching may take, one in share.
-	share = 10
 )
 
 // Gates are Karpenter's feature gates that concern disruption.
@@ -84,23 +65,7 @@ type loop struct {
 	began time.Time
 	// paused says of each pool that is paused until when, by whom and why.
 	paused map[string]string
-
-	// pulse is the last one seen, since when, and when the first of a row of changes
-	// was.
-	pulse          uint64
-	changed, first time.Time
-	// population is that of pods, moved since when.
-	population uint64
-	moved      time.Time
-	// seen and kept are of the last search, next is when there may be another.
-	seen uint64
-	kept map[string]consolidate.Keep
-	next time.Time
-	// searched is when the last search was, found how many found something, the last at
-	// time last, without a rest of refresh in between and while there were as many pods,
-	// which is size.
-	searched, last time.Time
-	found, size    int
+	pace   pace
 }
 
 // NeedLeaderElection keeps a standby from disrupting.
@@ -153,27 +118,10 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	began := l.clock.Now()
 	d := Decide(in)
 	took := l.clock.Since(began)
-	if d.Searched {
-		l.searched, l.kept, l.seen = l.clock.Now(), d.Kept, d.Mark
-		wait := share * took
-		if slices.ContainsFunc(d.Start, func(c Command) bool { return c.Reason == underutilized }) {
-			l.seen = 0
-			wait = max(wait, min(again<<min(l.found, 10), refresh))
-			l.found++
-			l.last = l.searched
-		}
-		l.next = l.searched.Add(wait)
-	}
+	l.pace.note(d, l.clock.Now(), took)
 	l.report(ctx, d, in, took)
 
-	byClaim = byClaimName(in.Nodes)
-	errs = append(errs, kube.Each(len(d.Start), func(i int) error {
-		mine := map[string]cluster.Node{}
-		for _, name := range d.Start[i].Claims {
-			mine[name] = byClaim[name]
-		}
-		return l.start(ctx, d.Start[i], mine, pools)
-	})...)
+	errs = append(errs, l.begin(ctx, d.Start, byClaimName(in.Nodes), pools))
 	wait := poll
 	if len(commands)+len(d.Start) > 0 || !in.Quiet {
 		wait = busy
@@ -242,45 +190,14 @@ func (l *loop) input(ctx context.Context, declared map[string]Pool, away map[str
 	now, shot := l.clock.Now(), l.state.Snapshot()
 	in = Input{
 		Now: now, Nodes: shot.Nodes, Pools: declared, Guards: NewGuards(pdbs.Items), Core: l.model.Core(), Policy: l.policy,
-		Rollouts: l.rollouts, Unsure: unsure(l.proofs), Away: away, Failed: l.failed, Seen: l.seen, Kept: l.kept, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
+		Rollouts: l.rollouts, Unsure: unsure(l.proofs), Away: away, Failed: l.failed, SpotToSpot: l.gates.SpotToSpot, NodeRepair: l.gates.NodeRepair,
 	}
-	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
-	in.Quiet = l.quiet(pulse(in.Nodes), now) && !now.Before(l.next) && (!going || now.Sub(l.searched) >= landing)
-	// What is found after pods came or went for good is new, not found again. While
-	// nodes drain there are fewer for moments.
-	movable, population := residents(in.Nodes)
-	if size := shot.Unbound + movable; in.Quiet && (size != l.size || now.Sub(l.last) >= refresh) {
-		l.size, l.found = size, 0
-	}
-	in.Found = l.found
-	if population != l.population {
-		l.population, l.moved = population, now
-	}
-	in.Settled = shot.Unbound == 0 && now.Sub(l.moved) >= settle && !slices.ContainsFunc(in.Nodes, leaving)
+	l.pace.look(&in, shot.Unbound)
 	byName := map[string]cluster.Pool{}
 	for _, p := range open {
 		byName[p.Name] = p
 	}
 	return in, byName, poolErr, nil
-}
-
-// leaving reports whether pods have yet to move from a machine that is on its way out.
-func leaving(n cluster.Node) bool { return n.Deleting() && !vacant(n) }
-
-// quiet reports whether pods have stopped coming and going, or haven't for too long.
-func (l *loop) quiet(p uint64, now time.Time) bool {
-	if p != l.pulse {
-		l.pulse = p
-		if now.Sub(l.changed) >= calm {
-			l.first = now
-		}
-		l.changed = now
-	}
-	if now.Sub(l.first) >= latest {
-		l.first = now
-		return true
-	}
-	return now.Sub(l.changed) >= calm
 }
 
 // strip takes the taint from nodes that no command takes away: what a crash left, or

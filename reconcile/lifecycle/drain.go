@@ -107,7 +107,7 @@ func group(p *corev1.Pod) int {
 	if cluster.OwnedByDaemonSet(p) {
 		g++
 	}
-	if p.Spec.PriorityClassName == "system-cluster-critical" || p.Spec.PriorityClassName == "system-node-critical" {
+	if cluster.Critical(p) {
 		g += 2
 	}
 	return g

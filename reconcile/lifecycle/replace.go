@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
@@ -18,6 +21,11 @@ const (
 	replaceSpot = 45 * time.Second
 	// planSoon is how long it may take until it is planned where the pods go.
 	planSoon = 5 * time.Second
+	// turns is how long at most the pods of a node wait for larger ones of others, pollTurn
+	// how soon to look again whether these have gone. Deletion timestamps are whole
+	// seconds.
+	turns    = 4 * time.Second
+	pollTurn = 200 * time.Millisecond
 	// pollPlaces is how soon to look again whether these places are ready.
 	pollPlaces = 500 * time.Millisecond
 )
@@ -68,4 +76,21 @@ func (r *Reconciler) replaced(claim *karpenter.NodeClaim) bool {
 		}
 	}
 	return true
+}
+
+// inTurn leaves those pods that are to be evicted now. Where disruption empties several
+// nodes at once, the largest pods leave first, whichever node they are on: the scheduler
+// spreads what it binds, so that the small ones would take a little of the room on every
+// node and leave none for a large one, which then needs a node of its own.
+func (r *Reconciler) inTurn(claim *karpenter.NodeClaim, pods []corev1.Pod, now time.Time) (due []corev1.Pod, wait bool) {
+	if r.state == nil || len(pods) == 0 || !isTrue(claim, karpenter.ConditionDisruptionReason) || now.Sub(claim.DeletionTimestamp.Time) >= turns {
+		return pods, false
+	}
+	most := r.state.Bulkiest(turns)
+	for _, p := range pods {
+		if cluster.Bulk(&p) >= most {
+			due = append(due, p)
+		}
+	}
+	return due, len(due) < len(pods)
 }

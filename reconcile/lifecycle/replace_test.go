@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -89,5 +90,76 @@ func TestSmall(t *testing.T) {
 		if got := small(c, n); got != want {
 			t.Errorf("small(%v) = %q, want %q", capacity, got, want)
 		}
+	}
+}
+
+// TestInTurn empties two nodes at once: one with small pods, one with a large and a
+// critical one.
+func TestInTurn(t *testing.T) {
+	pod := func(node, name string, cpu string, alter ...func(*corev1.Pod)) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name}, Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+		}}}}
+		for _, f := range alter {
+			f(&p)
+		}
+		return p
+	}
+	ending := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }
+	stays := func(p *corev1.Pod) { p.Annotations = map[string]string{karpenter.AnnotationDoNotDisrupt: "true"} }
+	critical := func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-cluster-critical" }
+	for name, tc := range map[string]struct {
+		why       string
+		ago       time.Duration // since our deletion
+		by        karpenter.DisruptionReason
+		other     []corev1.Pod
+		replaced  bool // the other waits for a replacement
+		staying   bool // the other's deletion hasn't come yet
+		evict     int  // of three pods
+		waitsThen bool
+	}{
+		"alone":             {"the largest of its own first", 0, "Underutilized", nil, false, false, 1, true},
+		"a larger one":      {"it finds room before the small ones take it", 0, "Underutilized", []corev1.Pod{pod("m", "big", "4")}, false, false, 0, true},
+		"about to be":       {"the same search takes it away", 0, "Underutilized", []corev1.Pod{pod("m", "big", "4")}, false, true, 0, true},
+		"waits for another": {"its pods leave in a minute or so", 0, "Underutilized", []corev1.Pod{pod("m", "big", "4")}, true, true, 1, true},
+		"larger, but going": {"its successor is on its way to the scheduler", 0, "Underutilized", []corev1.Pod{pod("m", "big", "4", ending)}, false, false, 1, true},
+		"larger, but stays": {"nobody knows until when", 0, "Underutilized", []corev1.Pod{pod("m", "big", "4", stays)}, false, false, 1, true},
+		"larger, critical":  {"it leaves when all others have", 0, "Underutilized", []corev1.Pod{pod("m", "big", "4", critical)}, false, false, 1, true},
+		"long enough":       {"a budget may keep the large one for hours", turns, "Underutilized", []corev1.Pod{pod("m", "big", "4")}, false, false, 3, false},
+		"by hand":           {"somebody wants it gone", 0, "", []corev1.Pod{pod("m", "big", "4")}, false, false, 3, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := cluster.NewState(clocktesting.NewFakePassiveClock(now))
+			machine := func(name string, deleted bool, d coppice.Disruption) *karpenter.NodeClaim {
+				c := claim(func(c *karpenter.NodeClaim) {
+					c.Name, c.Status.ProviderID = name, "aws:///z/"+name
+					if deleted {
+						c.DeletionTimestamp = &metav1.Time{Time: now.Add(-tc.ago)}
+					}
+					if tc.by != "" {
+						setTrue(c, karpenter.ConditionDisruptionReason)
+						c.Annotations = map[string]string{coppice.AnnotationDisruption: d.Encode()}
+					}
+				})
+				s.SetClaim(c)
+				s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: "aws:///z/" + name}})
+				return c
+			}
+			ours := machine("n", true, coppice.Disruption{ID: "a", Reason: tc.by, Claims: []string{"n"}, Since: now})
+			theirs := coppice.Disruption{ID: "b", Reason: tc.by, Claims: []string{"m"}, Since: now}
+			if tc.replaced {
+				theirs.Replacements = []string{"new"}
+			}
+			machine("m", !tc.staying, theirs)
+			pods := []corev1.Pod{pod("n", "p1", "100m"), pod("n", "p2", "1"), pod("n", "p3", "250m")}
+			for _, p := range slices.Concat(pods, tc.other) {
+				s.SetPod(&p)
+			}
+			r := &Reconciler{state: s}
+			got, waits := r.inTurn(ours, pods, now)
+			if len(got) != tc.evict || waits != tc.waitsThen {
+				t.Errorf("inTurn() = %d pods, %v; want %d, %v: %s", len(got), waits, tc.evict, tc.waitsThen, tc.why)
+			}
+		})
 	}
 }

@@ -162,6 +162,8 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 			step.Evict = nil
 		}
 	}
+	due, later := r.inTurn(claim, step.Evict, now)
+	step.Evict = due
 	var errs []error
 	// The deadline first; and one pod's error holds up no other pod.
 	for i := range step.Delete {
@@ -196,9 +198,11 @@ func (r *Reconciler) drain(ctx context.Context, claim *karpenter.NodeClaim, node
 	switch {
 	case coming != "":
 		wait = pollPlaces
+	case later && len(blocked) == 0:
+		wait = pollTurn
 	case step.Waiting == 0:
 		return min(settle, max(0, settle-now.Sub(since(claim, karpenter.ConditionDrained, now)))), nil
-	case len(blocked) > 0:
+	case len(blocked) > 0 && !later:
 		wait = pollBlocked
 	}
 	if !step.Due.IsZero() {

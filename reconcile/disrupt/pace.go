@@ -1,0 +1,105 @@
+package disrupt
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/consolidate"
+)
+
+const (
+	// calm is how long no pod may have come or gone before the fleet is searched, and
+	// latest after how long it is searched all the same: each search before the last
+	// pod has gone moves pods that the next would have left. The controller manager
+	// takes 15 s to delete 300 pods at its default 20 requests a second.
+	calm   = time.Second
+	latest = 30 * time.Second
+	// settle is how long no pod may have come or gone for the fleet to be settled: a
+	// controller makes up for an evicted pod well within it.
+	settle = 3 * time.Second
+	// landing is how long the fleet isn't searched at most while nodes of the last search
+	// are still going: their pods don't land where they were planned.
+	landing = time.Minute
+	// again is how long the fleet isn't searched after a search that found something. It
+	// doubles with each that does in a row, up to refresh, as does what a moved pod has to
+	// save: where pods keep landing elsewhere, moving them ever so often gains nothing.
+	again = 2 * time.Second
+	// share bounds the part of one core that searching may take, one in share.
+	share = 10
+)
+
+// pace decides when the fleet is searched, and how much what is found then must save.
+type pace struct {
+	// pulse is the last one seen, since when, and when the first of a row of changes
+	// was.
+	pulse          uint64
+	changed, first time.Time
+	// population is that of pods, moved since when.
+	population uint64
+	moved      time.Time
+	// seen and kept are of the last search, next is when there may be another.
+	seen uint64
+	kept map[string]consolidate.Keep
+	next time.Time
+	// searched is when the last search was, found how many found something, the last at
+	// time last, without a rest of refresh in between and while there were as many pods,
+	// which is size.
+	searched, last time.Time
+	found, size    int
+}
+
+// look fills in what a decision at in.Now must know of what has been going on. Unbound
+// counts the pods without a node.
+func (p *pace) look(in *Input, unbound int) {
+	now := in.Now
+	in.Seen, in.Kept = p.seen, p.kept
+	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
+	in.Quiet = p.quiet(pulse(in.Nodes), now) && !now.Before(p.next) && (!going || now.Sub(p.searched) >= landing)
+	// What is found after pods came or went for good is new, not found again. While
+	// nodes drain there are fewer for moments.
+	movable, population := residents(in.Nodes)
+	if size := unbound + movable; in.Quiet && (size != p.size || now.Sub(p.last) >= refresh) {
+		p.size, p.found = size, 0
+	}
+	in.Found = p.found
+	if population != p.population {
+		p.population, p.moved = population, now
+	}
+	in.Settled = unbound == 0 && now.Sub(p.moved) >= settle && !slices.ContainsFunc(in.Nodes, leaving)
+}
+
+// note takes over what a decision came to, which took so long.
+func (p *pace) note(d Decision, now time.Time, took time.Duration) {
+	if !d.Searched {
+		return
+	}
+	p.searched, p.kept, p.seen = now, d.Kept, d.Mark
+	wait := share * took
+	if slices.ContainsFunc(d.Start, func(c Command) bool { return c.Reason == underutilized }) {
+		p.seen = 0
+		wait = max(wait, min(again<<min(p.found, 10), refresh))
+		p.found++
+		p.last = p.searched
+	}
+	p.next = p.searched.Add(wait)
+}
+
+// leaving reports whether pods have yet to move from a machine that is on its way out.
+func leaving(n cluster.Node) bool { return n.Deleting() && !vacant(n) }
+
+// quiet reports whether pods have stopped coming and going, or haven't for too long.
+func (p *pace) quiet(pulse uint64, now time.Time) bool {
+	if pulse != p.pulse {
+		p.pulse = pulse
+		if now.Sub(p.changed) >= calm {
+			p.first = now
+		}
+		p.changed = now
+	}
+	if now.Sub(p.first) >= latest {
+		p.first = now
+		return true
+	}
+	return now.Sub(p.changed) >= calm
+}
