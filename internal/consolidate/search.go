@@ -91,10 +91,8 @@ const (
 	// worth is what moving a pod must save, in thousandths of what an average pod's part
 	// of its node costs. Karpenter's Balanced policy asks for 500, its
 	// WhenEmptyOrUnderutilized for nothing, which is what makes it loop
-	// (aws/karpenter-provider-aws#8536). Measured on the case of TestScaleDownForReal:
-	// 100 ends 1.02 over the lower bound with 160 pods moved, 250 1.03 with 124, 350
-	// 1.07 with 94.
-	worth = 250
+	// (aws/karpenter-provider-aws#8536). docs/decisions/0004 has what other values came to.
+	worth = 175
 	// balanced is the same for pools that ask for balance: Karpenter's 1/k with k = 2.
 	balanced = 500
 	// leastPermille is the share of what the removed nodes cost that a replacement
@@ -102,8 +100,8 @@ const (
 	leastPermille = 10
 )
 
-// mostAgain bounds Problem.Again: a pod that moves then saves twice what an average
-// pod costs, as the last pods of a node do.
+// mostAgain bounds Problem.Again: a pod that moves then saves more than an average pod
+// costs, as the last pods of a node do.
 const mostAgain = 3
 
 // trimmed is the largest set of which members are left out by way of trial: the cost

@@ -80,6 +80,8 @@ type Decision struct {
 	// Before and After are what the candidates of the search cost in micro-dollars an
 	// hour, and what they will.
 	Before, After int64
+	// Price is what all machines that stayed so far cost.
+	Price int64
 	// Next is when to look again although nothing changes, zero for never.
 	Next time.Time
 	// Allowed is how many more nodes may go, by pool and reason.
@@ -154,6 +156,7 @@ func Decide(in Input) Decision {
 		d.verdicts[n.Claim.Name] = map[karpenter.DisruptionReason]Block{}
 	}
 	d.count()
+	d.Price = price(in)
 	d.trial = consolidate.Begin(in.Core, marked, in.Policy)
 	defer d.trial.Undo()
 	d.repair()

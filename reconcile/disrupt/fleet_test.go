@@ -6,9 +6,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,23 +28,23 @@ import (
 
 // app is a Deployment of pods that do nothing.
 type app struct {
-	name            string
-	replicas        int
-	milliCPU, mib   int64
-	zones, hosts    bool // spread over zones, which must hold, and over hosts, which need not
-	one             bool // a PodDisruptionBudget of maxUnavailable 1
-	made            int
-	pods            map[string]*corev1.Pod // those that aren't gone
-	ready           map[string]time.Time
-	leaving, active int
-	keys            []float64
+	name          string
+	replicas      int
+	milliCPU, mib int64
+	zones, hosts  bool // spread over zones, which must hold, and over hosts, which need not
+	one           bool // a PodDisruptionBudget of maxUnavailable 1
+	made          int
+	pods          map[string]*corev1.Pod // those that aren't gone
+	ready         map[string]time.Time
+	active        int // of pods, those that aren't ending
+	// keys say when its pods were evicted, for those that follow them.
+	keys []float64
 }
 
-// Times that the sandbox takes, and the drain's own.
+// Times that pods take in the sandbox, and the drain's own.
 const (
 	turns    = 4 * time.Second
-	jitter   = 0.02
-	tick     = 250 * time.Millisecond
+	jitter   = 0.02 // of a second, from an eviction until the next pod is queued
 	podStart = 500 * time.Millisecond
 	podStop  = 500 * time.Millisecond
 	drainSec = time.Second     // the drain looks again
@@ -59,33 +57,33 @@ const (
 // kube-scheduler does by default binds pods, so that evicted ones land where it likes.
 type fleet struct {
 	*rehearsal
-	t       testing.TB
-	r       *rand.Rand
-	pace    pace
-	apps    []*app
-	zones   []string
-	boot    time.Duration
-	waiting []*corev1.Pod // created, not bound
-	key     map[string]float64
-	usd     float64   // spent since the scale-down
-	last    time.Time // an instance came or began to go
-	created int       // pods since the scale-down
-	found   []string  // what was begun with
+	t          testing.TB
+	r          *rand.Rand
+	pace       pace
+	apps       []*app
+	zones      []string
+	boot       time.Duration
+	spotToSpot bool
+	// tick is how finely time passes.
+	tick    time.Duration
+	waiting []*corev1.Pod      // created, not bound
+	key     map[string]float64 // the order in which the scheduler tries them
+	usd     float64            // spent since the scale-down
+	last    time.Time          // an instance came or began to go
+	created int                // pods since the scale-down
+	found   []string           // what searches came to
 }
 
 // newFleet has one pool.
-func newFleet(t testing.TB, seed uint64, boot time.Duration, pool func(*karpenter.NodePool), apps ...*app) *fleet {
+func newFleet(t testing.TB, seed uint64, boot time.Duration, inTurn bool, pool func(*karpenter.NodePool), apps ...*app) *fleet {
 	t.Helper()
 	clock := &Stopwatch{At: now}
 	p := &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "general", UID: "general"}}
 	p.Spec.Template.Spec.NodeClassRef = &karpenter.NodeClassReference{Group: aws.Group, Kind: "EC2NodeClass", Name: "c"}
-	in := func(key string, op corev1.NodeSelectorOperator, values ...string) {
-		p.Spec.Template.Spec.Requirements = append(p.Spec.Template.Spec.Requirements, karpenter.NodeSelectorRequirementWithMinValues{Key: key, Operator: op, Values: values})
-	}
-	in(corev1.LabelOSStable, corev1.NodeSelectorOpIn, "linux")
-	in(corev1.LabelArchStable, corev1.NodeSelectorOpIn, "amd64")
-	in(aws.LabelInstanceCategory, corev1.NodeSelectorOpIn, "c", "m", "r")
-	in(aws.LabelInstanceGeneration, corev1.NodeSelectorOpGt, "4")
+	requires(p, corev1.LabelOSStable, corev1.NodeSelectorOpIn, "linux")
+	requires(p, corev1.LabelArchStable, corev1.NodeSelectorOpIn, "amd64")
+	requires(p, aws.LabelInstanceCategory, corev1.NodeSelectorOpIn, "c", "m", "r")
+	requires(p, aws.LabelInstanceGeneration, corev1.NodeSelectorOpGt, "4")
 	p.Spec.Disruption.ConsolidationPolicy = karpenter.ConsolidationPolicyWhenEmpty
 	p.Spec.Disruption.ConsolidateAfter = karpenter.After(365 * 24 * time.Hour)
 	pool(p)
@@ -109,13 +107,13 @@ func newFleet(t testing.TB, seed uint64, boot time.Duration, pool func(*karpente
 		why: map[string]karpenter.DisruptionReason{}, instead: map[string]int{},
 	}
 	x.open = []cluster.Pool{{NodePool: p, Class: class, Types: sold}}
-	f := &fleet{rehearsal: x, t: t, r: rand.New(rand.NewPCG(seed, 77)), key: map[string]float64{}, apps: apps, zones: []string{"us-east-1a", "us-east-1b", "us-east-1c"}, boot: boot}
+	f := &fleet{rehearsal: x, t: t, r: rand.New(rand.NewPCG(seed, 77)), key: map[string]float64{}, apps: apps, tick: 250 * time.Millisecond, zones: []string{"us-east-1a", "us-east-1b", "us-east-1c"}, boot: boot}
 	for _, a := range apps {
 		a.pods, a.ready = map[string]*corev1.Pod{}, map[string]time.Time{}
 		for range a.replicas {
 			f.create(a)
 		}
-		if os.Getenv("TURNS") != "" {
+		if inTurn {
 			f.schedule()
 			f.plan()
 			f.advanceTo(f.Clock.At.Add(time.Second))
@@ -185,7 +183,7 @@ func (f *fleet) app(p *corev1.Pod) *app {
 	return f.apps[slices.IndexFunc(f.apps, func(a *app) bool { return a.name == p.Labels["app"] })]
 }
 
-// leave ends a pod.
+// end ends a pod.
 func (f *fleet) end(p *corev1.Pod) {
 	a := f.app(p)
 	p = p.DeepCopy()
@@ -329,11 +327,11 @@ func (f *fleet) plan() {
 	}
 	for i := range plan.NewNodes {
 		f.serial++
-		f.open1(&plan.NewNodes[i], fmt.Sprintf("general-%d", f.serial), "")
+		f.opens(&plan.NewNodes[i], fmt.Sprintf("general-%d", f.serial), "")
 	}
 }
 
-func (f *fleet) open1(n *pack.NewNode, name, command string) {
+func (f *fleet) opens(n *pack.NewNode, name, command string) {
 	f.launch(n, name, command)
 	f.last = f.Clock.At
 	f.State.Nominate(name, f.Clock.At.Add(20*time.Second))
@@ -379,7 +377,7 @@ func (f *fleet) drainOf(claim string, began time.Time) {
 			continue
 		}
 		if cluster.Bulk(p) < most {
-			wait = min(wait, tick)
+			wait = min(wait, f.tick)
 			continue
 		}
 		if a := f.app(p); a.one && len(a.ready) < a.replicas {
@@ -401,7 +399,7 @@ func (f *fleet) drainOf(claim string, began time.Time) {
 	f.later(wait, claim, func() { f.drainOf(claim, began) })
 }
 
-func (f *fleet) release1(c Command) {
+func (f *fleet) releases(c Command) {
 	for _, name := range c.Claims {
 		claim := f.State.Claim(name)
 		if claim == nil || claim.DeletionTimestamp != nil {
@@ -411,7 +409,7 @@ func (f *fleet) release1(c Command) {
 		claim.DeletionTimestamp = &metav1.Time{Time: f.Clock.At}
 		f.State.SetClaim(claim)
 		at := f.Clock.At
-		f.later(tick, name, func() { f.drainOf(name, at) })
+		f.later(f.tick, name, func() { f.drainOf(name, at) })
 	}
 	f.protect(c)
 }
@@ -425,7 +423,7 @@ func (f *fleet) protect(c Command) {
 	}
 }
 
-func (f *fleet) start1(c Command) {
+func (f *fleet) starts(c Command) {
 	for _, name := range c.Claims {
 		claim := f.State.Claim(name).DeepCopy()
 		if claim.Annotations == nil {
@@ -443,10 +441,10 @@ func (f *fleet) start1(c Command) {
 		}
 	}
 	for i := range c.New {
-		f.open1(&c.New[i], c.Replacements[i], c.ID)
+		f.opens(&c.New[i], c.Replacements[i], c.ID)
 	}
 	if len(c.New) == 0 {
-		f.release1(c)
+		f.releases(c)
 	}
 }
 
@@ -458,7 +456,7 @@ func (f *fleet) decide() time.Duration {
 	for _, c := range commands {
 		switch step, why := c.step(byClaim, f.Clock.At); step {
 		case Release:
-			f.release1(c)
+			f.releases(c)
 		case Drain:
 			f.protect(c)
 		case RollBack:
@@ -469,7 +467,7 @@ func (f *fleet) decide() time.Duration {
 		f.t.Fatal(err)
 	}
 	shot := f.State.Snapshot()
-	in := Input{Now: f.Clock.At, Nodes: shot.Nodes, Pools: f.pools, Guards: f.budgets(), Core: f.model.Core(), Rollouts: f.rollouts}
+	in := Input{Now: f.Clock.At, Nodes: shot.Nodes, Pools: f.pools, Guards: f.budgets(), Core: f.model.Core(), Rollouts: f.rollouts, SpotToSpot: f.spotToSpot}
 	f.pace.look(&in, shot.Unbound)
 	d := Decide(in)
 	f.pace.note(d, f.Clock.At, 100*time.Millisecond)
@@ -485,7 +483,7 @@ func (f *fleet) decide() time.Duration {
 			f.Clock.At.Sub(f.began).Seconds(), usd, float64(d.Before)/1e6, float64(d.After)/1e6, remove, fresh, moves, f.lower()))
 	}
 	for _, c := range d.Start {
-		f.start1(c)
+		f.starts(c)
 	}
 	wait := poll
 	if len(commands)+len(d.Start) > 0 || !in.Quiet {
@@ -559,7 +557,7 @@ func (f *fleet) shrink(left func(*app) int, perSecond int, window time.Duration)
 	f.began, f.created, f.last, f.found = f.Clock.At, 0, f.Clock.At, nil
 	next := f.Clock.At
 	for end := f.Clock.At.Add(window); f.Clock.At.Before(end); {
-		n := min(len(gone), max(1, perSecond*int(tick)/int(time.Second)))
+		n := min(len(gone), max(1, perSecond*int(f.tick)/int(time.Second)))
 		for _, v := range gone[:n] {
 			if p := v.a.pods[v.name]; p != nil && p.DeletionTimestamp == nil {
 				f.end(p)
@@ -567,8 +565,8 @@ func (f *fleet) shrink(left func(*app) int, perSecond int, window time.Duration)
 		}
 		gone = gone[n:]
 		usd, _ := f.price()
-		f.usd += usd * tick.Hours()
-		f.advanceTo(f.Clock.At.Add(tick))
+		f.usd += usd * f.tick.Hours()
+		f.advanceTo(f.Clock.At.Add(f.tick))
 		for _, a := range f.apps {
 			for a.active < a.replicas {
 				f.create(a)
@@ -585,37 +583,25 @@ func (f *fleet) shrink(left func(*app) int, perSecond int, window time.Duration)
 	}
 }
 
+// fresh is what the pods that are there would cost on new nodes alone.
+func (f *fleet) fresh() float64 {
+	var names []string
+	for _, n := range f.State.Of("general") {
+		names = append(names, n.Name())
+	}
+	m := cluster.NewModel()
+	if err := m.Sync(f.State, f.open); err != nil {
+		f.t.Fatal(err)
+	}
+	return float64(m.Core().WhatIf(pack.Change{Without: names}, pack.Options{}).MicroUSD) / 1e6
+}
+
 func (f *fleet) String() string {
 	usd, nodes := f.price()
 	lower := f.lower()
 	return fmt.Sprintf("%d nodes, %.2f $/h, %.3f of the lower bound, settled after %.0f s, %d pods moved, %.3f $ spent", nodes, usd, usd/lower, f.last.Sub(f.began).Seconds(), f.created, f.usd)
 }
 
-// mixed is n pods of five shapes, as in the comparison.
-func mixed(n int) []*app {
-	var out []*app
-	for i, s := range [][2]int64{{100, 128}, {500, 1024}, {1000, 2048}, {2000, 8192}, {4000, 16384}} {
-		out = append(out, &app{name: fmt.Sprintf("mixed-%d", i+1), replicas: n / 5, milliCPU: s[0], mib: s[1]})
-	}
-	return out
-}
-
-// TestScaleDownPlayed is the comparison's scale-down in a time of its own.
-func TestScaleDownPlayed(t *testing.T) {
-	for seed := range uint64(5) {
-		f := newFleet(t, seed, 3*time.Second, func(p *karpenter.NodePool) {
-			p.Spec.Template.Spec.Requirements = append(p.Spec.Template.Spec.Requirements,
-				karpenter.NodeSelectorRequirementWithMinValues{Key: karpenter.LabelCapacityType, Operator: corev1.NodeSelectorOpIn, Values: []string{"on-demand"}},
-				karpenter.NodeSelectorRequirementWithMinValues{Key: aws.LabelInstanceCPU, Operator: corev1.NodeSelectorOpLt, Values: []string{"17"}})
-		}, mixed(500)...)
-		before, had := f.price()
-		f.use(func(p *karpenter.NodePool) {
-			p.Spec.Disruption.ConsolidationPolicy = karpenter.ConsolidationPolicyWhenEmptyOrUnderutilized
-			p.Spec.Disruption.ConsolidateAfter = karpenter.After(0)
-			p.Spec.Disruption.Budgets = []karpenter.Budget{{Nodes: "100%"}}
-		})
-		f.shrink(func(a *app) int { return a.replicas * 4 / 10 }, 100, 4*time.Minute)
-		t.Logf("seed %d: %d nodes, %.2f $/h; then %v", seed, had, before, f)
-		t.Log(strings.Join(f.found, "\n"))
-	}
+func requires(p *karpenter.NodePool, key string, op corev1.NodeSelectorOperator, values ...string) {
+	p.Spec.Template.Spec.Requirements = append(p.Spec.Template.Spec.Requirements, karpenter.NodeSelectorRequirementWithMinValues{Key: key, Operator: op, Values: values})
 }

@@ -9,11 +9,13 @@ import (
 )
 
 const (
-	// calm is how long no pod may have come or gone before the fleet is searched, and
-	// latest after how long it is searched all the same: each search before the last
+	// calm is how long no pod may have come or gone before the fleet is searched, or a
+	// part, one in pauses, of how long they had been coming and going, if that is longer:
+	// a busy API server makes gaps. latest is after how long it is searched all the same: each search before the last
 	// pod has gone moves pods that the next would have left. The controller manager
 	// takes 15 s to delete 300 pods at its default 20 requests a second.
 	calm   = time.Second
+	pauses = 5
 	latest = 30 * time.Second
 	// settle is how long no pod may have come or gone for the fleet to be settled: a
 	// controller makes up for an evicted pod well within it.
@@ -44,9 +46,12 @@ type pace struct {
 	next time.Time
 	// searched is when the last search was, found how many found something, the last at
 	// time last, without a rest of refresh in between and while there were as many pods,
-	// which is size.
+	// which is size. One whose saving has come about, half of it at least, doesn't count.
 	searched, last time.Time
 	found, size    int
+	// price is what the machines cost when something was found last, promised what that
+	// was to save; 0 once it is known what came of it.
+	price, promised int64
 }
 
 // look fills in what a decision at in.Now must know of what has been going on. Unbound
@@ -62,6 +67,12 @@ func (p *pace) look(in *Input, unbound int) {
 	if size := unbound + movable; in.Quiet && (size != p.size || now.Sub(p.last) >= refresh) {
 		p.size, p.found = size, 0
 	}
+	if in.Quiet && p.promised > 0 {
+		if p.price-price(*in) >= p.promised/2 {
+			p.found = max(0, p.found-1)
+		}
+		p.promised = 0
+	}
 	in.Found = p.found
 	if population != p.population {
 		p.population, p.moved = population, now
@@ -76,13 +87,34 @@ func (p *pace) note(d Decision, now time.Time, took time.Duration) {
 	}
 	p.searched, p.kept, p.seen = now, d.Kept, d.Mark
 	wait := share * took
-	if slices.ContainsFunc(d.Start, func(c Command) bool { return c.Reason == underutilized }) {
-		p.seen = 0
+	var found bool
+	var saves int64
+	for _, c := range d.Start {
+		if c.Reason == underutilized {
+			found, saves = true, saves+c.Saves
+		}
+	}
+	if found {
+		p.seen, p.price, p.promised = 0, d.Price, saves
 		wait = max(wait, min(again<<min(p.found, 10), refresh))
 		p.found++
 		p.last = p.searched
 	}
 	p.next = p.searched.Add(wait)
+}
+
+// price is what the machines that stay cost, in micro-dollars an hour, as far as it is
+// known.
+func price(in Input) (sum int64) {
+	for _, n := range in.Nodes {
+		if _, going := commandOf(n); n.Claim == nil || n.Deleting() || going {
+			continue
+		}
+		if x, ok := in.Core.Node(n.Name()); ok {
+			sum += x.MicroUSD
+		}
+	}
+	return sum
 }
 
 // leaving reports whether pods have yet to move from a machine that is on its way out.
@@ -92,7 +124,7 @@ func leaving(n cluster.Node) bool { return n.Deleting() && !vacant(n) }
 func (p *pace) quiet(pulse uint64, now time.Time) bool {
 	if pulse != p.pulse {
 		p.pulse = pulse
-		if now.Sub(p.changed) >= calm {
+		if now.Sub(p.changed) >= p.calm() {
 			p.first = now
 		}
 		p.changed = now
@@ -101,5 +133,8 @@ func (p *pace) quiet(pulse uint64, now time.Time) bool {
 		p.first = now
 		return true
 	}
-	return now.Sub(p.changed) >= calm
+	return now.Sub(p.changed) >= p.calm()
 }
+
+// calm is how long nothing may have changed by now.
+func (p *pace) calm() time.Duration { return max(calm, p.changed.Sub(p.first)/pauses) }
