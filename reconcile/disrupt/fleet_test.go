@@ -507,37 +507,6 @@ func (f *fleet) advanceTo(to time.Time) {
 	f.Clock.At = to
 }
 
-// price is what the nodes cost, in dollars an hour.
-func (f *fleet) price() (usd float64, nodes int) {
-	for _, n := range f.State.Of("general") {
-		nodes++
-		for _, t := range f.Types["general"] {
-			if t.Name != n.Claim.Labels[corev1.LabelInstanceTypeStable] {
-				continue
-			}
-			for _, o := range t.Offerings {
-				if o.Zone == n.Claim.Labels[corev1.LabelTopologyZone] && o.CapacityType == n.Claim.Labels[karpenter.LabelCapacityType] {
-					usd += float64(o.MicroUSD) / 1e6
-				}
-			}
-		}
-	}
-	return usd, nodes
-}
-
-// lower is what the pods that are there cost at least, in dollars an hour.
-func (f *fleet) lower() float64 {
-	var names []string
-	for _, n := range f.State.Of("general") {
-		names = append(names, n.Name())
-	}
-	m := cluster.NewModel()
-	if err := m.Sync(f.State, f.open); err != nil {
-		f.t.Fatal(err)
-	}
-	return float64(m.Core().WhatIf(pack.Change{Without: names}, pack.Options{}).LowerBound) / 1e6
-}
-
 // shrink lets pods go until so many of each app are left, some at a time, and the
 // controller runs from then on until a window is over.
 func (f *fleet) shrink(left func(*app) int, perSecond int, window time.Duration) {
@@ -581,25 +550,6 @@ func (f *fleet) shrink(left func(*app) int, perSecond int, window time.Duration)
 			next = f.Clock.At.Add(f.decide())
 		}
 	}
-}
-
-// fresh is what the pods that are there would cost on new nodes alone.
-func (f *fleet) fresh() float64 {
-	var names []string
-	for _, n := range f.State.Of("general") {
-		names = append(names, n.Name())
-	}
-	m := cluster.NewModel()
-	if err := m.Sync(f.State, f.open); err != nil {
-		f.t.Fatal(err)
-	}
-	return float64(m.Core().WhatIf(pack.Change{Without: names}, pack.Options{}).MicroUSD) / 1e6
-}
-
-func (f *fleet) String() string {
-	usd, nodes := f.price()
-	lower := f.lower()
-	return fmt.Sprintf("%d nodes, %.2f $/h, %.3f of the lower bound, settled after %.0f s, %d pods moved, %.3f $ spent", nodes, usd, usd/lower, f.last.Sub(f.began).Seconds(), f.created, f.usd)
 }
 
 func requires(p *karpenter.NodePool, key string, op corev1.NodeSelectorOperator, values ...string) {
