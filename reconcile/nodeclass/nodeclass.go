@@ -36,6 +36,9 @@ const (
 	// readyInterval is how soon a ready class is looked at again, for new images,
 	// subnets and security groups: Karpenter's period for images and groups.
 	readyInterval = 5 * time.Minute
+	// reservedInterval is for a class with capacity reservations: what an instance leaves
+	// of one is paid for all the time. It is Karpenter's period too.
+	reservedInterval = time.Minute
 	// unreadyInterval is for a class that somebody is probably mending right now.
 	unreadyInterval = 30 * time.Second
 	// waitingInterval is how often a deleted class says what it waits for. The end of
@@ -107,10 +110,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if resolveErr != nil {
 		return ctrl.Result{}, fmt.Errorf("resolve EC2NodeClass %s: %w", class.Name, resolveErr)
 	}
-	if apimeta.IsStatusConditionTrue(status.Conditions, aws.ConditionReady) {
-		return ctrl.Result{RequeueAfter: readyInterval}, nil
+	switch {
+	case !apimeta.IsStatusConditionTrue(status.Conditions, aws.ConditionReady):
+		return ctrl.Result{RequeueAfter: unreadyInterval}, nil
+	case len(class.Spec.CapacityReservationSelectorTerms) > 0:
+		return ctrl.Result{RequeueAfter: reservedInterval}, nil
 	}
-	return ctrl.Result{RequeueAfter: unreadyInterval}, nil
+	return ctrl.Result{RequeueAfter: readyInterval}, nil
 }
 
 // stamp sets the finalizer and the class's hash, and carries its claims over from

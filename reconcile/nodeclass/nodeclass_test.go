@@ -179,6 +179,15 @@ func TestNodeClass(t *testing.T) {
 		}
 	})
 
+	t.Run("with reservations", func(t *testing.T) {
+		w.class("reserved", func(c *aws.EC2NodeClass) {
+			c.Spec.CapacityReservationSelectorTerms = []aws.CapacityReservationSelectorTerm{{Tags: map[string]string{"none": "yet"}}}
+		})
+		if after, _, _, err := w.reconcile("reserved"); err != nil || after != reservedInterval {
+			t.Errorf("requeue after %s, %v", after, err)
+		}
+	})
+
 	t.Run("unready until mended", func(t *testing.T) {
 		w.class("unready", func(c *aws.EC2NodeClass) {
 			c.Spec.SubnetSelectorTerms = []aws.SubnetSelectorTerm{{ID: "subnet-0123456789abcdef0"}}

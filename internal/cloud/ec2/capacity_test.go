@@ -200,12 +200,24 @@ func TestThreshold(t *testing.T) {
 
 func TestReadKubeletRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"{registerWithTaints: []}":                                                 "kubelet.registerWithTaints: set the NodePool's taints and startupTaints instead",
-		"{kubeReserved: {cpu: '-1'}}":                                              `kubelet.kubeReserved.cpu: "-1" is not a quantity of at least 0`,
-		"{evictionHard: {memory.available: lots}}":                                 `kubelet.evictionHard.memory.available: "lots" is neither a quantity nor a percentage`,
-		"{evictionSoft: {memory.available: 1Gi}}":                                  "kubelet.evictionSoft.memory.available needs an entry in evictionSoftGracePeriod",
-		"{imageGCHighThresholdPercent: 50, imageGCLowThresholdPercent: 50}":        "kubelet.imageGCHighThresholdPercent 50 must be above imageGCLowThresholdPercent 50",
-		"{maxPods: 20, podsPerCore: 3, anythingElse: {deep: [1]}, clusterDNS: []}": "",
+		"{registerWithTaints: []}":                                                                  "kubelet.registerWithTaints: set the NodePool's taints and startupTaints instead",
+		"{kubeReserved: {cpu: '-1'}}":                                                               `kubelet.kubeReserved.cpu: "-1" is not a quantity of at least 0`,
+		"{evictionHard: {memory.available: lots}}":                                                  `kubelet.evictionHard.memory.available: "lots" is neither a quantity nor a percentage`,
+		"{evictionSoft: {memory.available: 1Gi}}":                                                   "kubelet.evictionSoft.memory.available needs an entry in evictionSoftGracePeriod",
+		"{imageGCHighThresholdPercent: 50, imageGCLowThresholdPercent: 50}":                         "kubelet.imageGCHighThresholdPercent 50 must be above imageGCLowThresholdPercent 50",
+		"{maxPods: -5, podsPerCore: -1}":                                                            "kubelet.maxPods -5 must not be negative\nkubelet.podsPerCore -1 must not be negative",
+		"{kubeReserved: {mem: 1Gi}}":                                                                "kubelet.kubeReserved.mem: only cpu, memory, ephemeral-storage and pid can be reserved",
+		"{systemReserved: {cpu: '1', pid: '100', ephemeral-storage: 1Gi}}":                          "",
+		"{evictionHard: {memory.avail: 5%}}":                                                        "kubelet.evictionHard.memory.avail: there is no such signal; memory.available is one",
+		"{evictionHard: {containerfs.available: 5%, pid.available: 10%}}":                           "",
+		"{evictionHard: {memory.available: '-1Gi'}}":                                                `kubelet.evictionHard.memory.available: "-1Gi" is neither a quantity nor a percentage`,
+		"{evictionSoftGracePeriod: {memory.available: 1m}}":                                         "kubelet.evictionSoftGracePeriod.memory.available needs an entry in evictionSoft",
+		"{evictionSoft: {memory.available: 5%}, evictionSoftGracePeriod: {memory.available: soon}}": `kubelet.evictionSoftGracePeriod.memory.available: "soon" is not a duration, as in 1m30s`,
+		"{imageGCHighThresholdPercent: 900}":                                                        "kubelet.imageGCHighThresholdPercent 900 must be from 0 to 100",
+		"{imageGCHighThresholdPercent: 70}":                                                         "kubelet.imageGCHighThresholdPercent 70 must be above imageGCLowThresholdPercent 80",
+		"{imageGCLowThresholdPercent: 60}":                                                          "",
+		"{evictionMaxPodGracePeriod: -1}":                                                           "",
+		"{maxPods: 20, podsPerCore: 3, anythingElse: {deep: [1]}, clusterDNS: []}":                  "",
 	} {
 		var config aws.KubeletConfiguration
 		if err := yaml.Unmarshal([]byte(text), &config); err != nil {

@@ -74,7 +74,7 @@ func userData(b bootstrap) (string, error) {
 	case bottlerocket:
 		text, err = bottlerocketData(b)
 	case windows2019, windows2022, windows2025:
-		text = powershellData(b)
+		text, err = powershellData(b)
 	case custom:
 		text = b.custom
 	default:
@@ -208,14 +208,40 @@ func kubeletArguments(b bootstrap, quote func(string) string) []string {
 	return out
 }
 
+// ownPowershell takes a class's user data apart: the script, and what is beside it, such
+// as <persist>. The tags are EC2's, in any case; without them all is script.
+// https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-windows-user-data.html
+func ownPowershell(text string) (script, beside string, err error) {
+	const open, end = "<powershell>", "</powershell>"
+	lower := strings.Map(func(r rune) rune { // keeps positions
+		if 'A' <= r && r <= 'Z' {
+			return r - 'A' + 'a'
+		}
+		return r
+	}, text)
+	from, to := strings.Index(lower, open), strings.Index(lower, end)
+	switch {
+	case from < 0 && to < 0:
+		return strings.TrimSpace(text), "", nil
+	case from < 0 || to < from || strings.Count(lower, open) != 1 || strings.Count(lower, end) != 1:
+		return "", "", fmt.Errorf("spec.userData must have one %s and one %s behind it, or neither", open, end)
+	}
+	script = strings.TrimSpace(text[from+len(open) : to])
+	beside = strings.TrimSpace(strings.TrimSpace(text[:from]) + "\n" + strings.TrimSpace(text[to+len(end):]))
+	return script, beside, nil
+}
+
 // powershellData starts a Windows node. The class's own script runs first.
-func powershellData(b bootstrap) string {
+func powershellData(b bootstrap) (string, error) {
 	quote := func(s string) string { return `'` + strings.ReplaceAll(s, `'`, `''`) + `'` }
+	own, beside, err := ownPowershell(b.custom)
+	if err != nil {
+		return "", err
+	}
 	var out strings.Builder
 	out.WriteString("<powershell>\n")
-	if own := strings.TrimSpace(b.custom); own != "" {
-		own = strings.TrimSuffix(strings.TrimPrefix(own, "<powershell>"), "</powershell>")
-		out.WriteString(strings.TrimSpace(own) + "\n")
+	if own != "" {
+		out.WriteString(own + "\n")
 	}
 	arguments := strings.Join(kubeletArguments(b, func(s string) string { return `"` + s + `"` }), " ")
 	fmt.Fprintf(&out, `& "$env:ProgramFiles\Amazon\EKS\Start-EKSBootstrap.ps1" -EKSClusterName %s -APIServerEndpoint %s`,
@@ -228,5 +254,8 @@ func powershellData(b bootstrap) string {
 		out.WriteString(" -DNSClusterIP " + quote(dns))
 	}
 	out.WriteString("\n</powershell>\n")
-	return out.String()
+	if beside != "" {
+		out.WriteString(beside + "\n")
+	}
+	return out.String(), nil
 }
