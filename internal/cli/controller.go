@@ -83,6 +83,9 @@ type controllerOptions struct {
 	gates          string
 	memoryLimit    int64
 	profiling      bool
+	karpenter      karpenterFlags
+	// idle tells of what was given and changes nothing.
+	idle []string
 }
 
 func newControllerCommand(s Streams) *cobra.Command {
@@ -98,6 +101,10 @@ AWS credentials and endpoints come from the AWS SDK's usual places.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnvironment(cmd.Flags()); err != nil {
+				return &ExitError{Code: ExitUsage, Err: err}
+			}
+			var err error
+			if o.idle, err = o.karpenter.apply(&o, cmd.Flags()); err != nil {
 				return &ExitError{Code: ExitUsage, Err: err}
 			}
 			if o.clusterName == "" {
@@ -156,6 +163,7 @@ func (o *controllerOptions) register(f *pflag.FlagSet) {
 	f.BoolVar(&o.disableDryRun, "disable-dry-run", false, "don't check permissions by dry runs before a NodeClass is ready [DISABLE_DRY_RUN]")
 	f.Int64Var(&o.memoryLimit, "memory-limit", -1, "the container's memory in `bytes`, nine tenths of which the garbage collector tries to stay within; below 0 what the container's cgroup says, 0 for no bound [MEMORY_LIMIT]")
 	f.BoolVar(&o.profiling, "enable-profiling", false, "serve Go's profiles below /debug/pprof of the metrics server [ENABLE_PROFILING]")
+	o.karpenter.register(f)
 	f.BoolVar(&o.isolatedVPC, "isolated-vpc", false, "don't ask the Pricing API, which has no VPC endpoint [ISOLATED_VPC]")
 }
 
@@ -184,6 +192,9 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	boundMemory(o.memoryLimit, "/")
+	for _, word := range o.idle {
+		log.Info(word)
+	}
 
 	limits, err := clusterLimits(o.limits)
 	if err != nil {
