@@ -18,7 +18,7 @@ data "aws_region" "current" {}
 # Names begin alike and end in what makes them unique: a cluster's name may be longer
 # than theirs, and roles are the account's, in every region.
 locals {
-  region = coalesce(var.region, data.aws_region.current.name)
+  region = data.aws_region.current.name
 
   rules = join(":", [
     "arn", data.aws_partition.current.partition, "events", local.region, data.aws_caller_identity.current.account_id, "rule",

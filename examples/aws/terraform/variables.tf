@@ -3,12 +3,6 @@ variable "cluster_name" {
   type        = string
 }
 
-variable "region" {
-  description = "Region of the cluster; the provider's if null."
-  type        = string
-  default     = null
-}
-
 variable "namespace" {
   description = "Namespace that the controller runs in."
   type        = string

@@ -216,9 +216,21 @@ func (p *Provider) readParameters(ctx context.Context, parameters []imageParamet
 	return out, errors.Join(errs...)
 }
 
-// parameter reads one SSM parameter; one that doesn't exist is "", and is
-// remembered like the others.
+// parameter reads one SSM parameter; one that doesn't exist is "". Amazon's move about
+// once a week, others whenever their owner likes, and a missing one may be on its way.
 func (p *Provider) parameter(ctx context.Context, name string) (string, error) {
+	if value, known := p.parameters.peek(name, parameterTTL); known {
+		age := parameterTTL
+		if !strings.HasPrefix(name, "/aws/service/") {
+			age = p.images.ttl
+		}
+		if value == "" {
+			age = min(age, selectionTTL)
+		}
+		if _, fresh := p.parameters.peek(name, age); !fresh {
+			p.parameters.forget(name)
+		}
+	}
 	return p.parameters.get(ctx, name, func(ctx context.Context) (string, error) {
 		out, err := p.ssm.GetParameter(ctx, &ssm.GetParameterInput{Name: &name})
 		if code(err) == codeNoParameter {
@@ -232,6 +244,18 @@ func (p *Provider) parameter(ctx context.Context, name string) (string, error) {
 		}
 		return strings.TrimSpace(deref(out.Parameter.Value)), nil
 	})
+}
+
+// missingParameters names those of the class's own SSM parameters that don't exist, as
+// the end of a sentence.
+func (p *Provider) missingParameters(class *aws.EC2NodeClass) string {
+	out := ""
+	for _, t := range class.Spec.AMISelectorTerms {
+		if value, known := p.parameters.peek(t.SSMParameter, parameterTTL); t.SSMParameter != "" && known && value == "" {
+			out += "; there is no SSM parameter " + t.SSMParameter
+		}
+	}
+	return out
 }
 
 // imageStatus orders images by preference and says which types each is for: the

@@ -16,6 +16,11 @@ import (
 // likelier and make the request longer. It is Karpenter's number too.
 const maxTypes = 60
 
+// maxReservations is how many reservations one fleet may choose from: each needs a
+// launch template of its own, of which a fleet takes 50.
+// https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CreateFleet.html
+const maxReservations = 10
+
 // candidate is one offering that a launch may take.
 type candidate struct {
 	instance    *cloud.InstanceType
@@ -81,11 +86,11 @@ func planFleet(claim *karpenter.NodeClaim, class *aws.EC2NodeClass, types []clou
 	}
 	switch {
 	case len(reserved) > 0:
-		return fleetPlan{capacityType: cloud.Reserved, candidates: cheapestTypes(onePerPool(reserved))}
+		return fleetPlan{capacityType: cloud.Reserved, candidates: mostLeft(onePerPool(reserved))}
 	case len(interruptible) > 0:
 		return fleetPlan{
 			capacityType: cloud.Reserved, market: ec2types.MarketTypeInterruptibleCapacityReservation,
-			candidates: cheapestTypes(onePerPool(interruptible)),
+			candidates: mostLeft(onePerPool(interruptible)),
 		}
 	case len(blocks) > 0:
 		// One fleet launches into one block.
@@ -126,6 +131,16 @@ func onePerPool(list []candidate) []candidate {
 	return slices.CompactFunc(list, func(a, b candidate) bool {
 		return a.instance.Name == b.instance.Name && a.zone == b.zone
 	})
+}
+
+// mostLeft keeps the few reservations that have most left, sorted as candidates are.
+func mostLeft(list []candidate) []candidate {
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.left, a.left), byPrice(a, b))
+	})
+	list = list[:min(len(list), maxReservations)]
+	slices.SortFunc(list, byPrice)
+	return list
 }
 
 func asksForVariety(claim *karpenter.NodeClaim) bool {

@@ -3,6 +3,7 @@ package ec2
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // Where IAM isn't asked, EC2's word on a profile that a class names is final.
@@ -72,6 +74,49 @@ func TestTagsThatFit(t *testing.T) {
 	made := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{cloud.OnDemand}))
 	if n := len(made.Tags); n != maxTags {
 		t.Errorf("the instance has %d tags, want %d", n, maxTags)
+	}
+}
+
+// Of many reservations a fleet chooses among the few with most left.
+func TestManyReservations(t *testing.T) {
+	types := make([]cloud.InstanceType, 58)
+	for n := range types {
+		types[n] = cloud.InstanceType{Name: fmt.Sprintf("m%02d.large", n), Offerings: []cloud.Offering{{
+			CapacityType: cloud.Reserved, Zone: "a", Available: true, ReservationID: fmt.Sprint("cr-", n), ReservedCount: 1 + n%29,
+		}}}
+	}
+	plan := planFleet(&karpenter.NodeClaim{}, newClass(), types, shortages{})
+	var got []int
+	for _, c := range plan.candidates {
+		got = append(got, c.left)
+	}
+	if want := []int{25, 26, 27, 28, 29, 25, 26, 27, 28, 29}; !slices.Equal(got, want) {
+		t.Errorf("a fleet chooses from reservations with %v left, want %v", got, want)
+	}
+}
+
+// A parameter of the class's own is asked for as often as images are, one that is
+// missing after a minute, Amazon's not for an hour.
+func TestParametersAge(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	const amazons = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023/x86_64/standard/recommended/image_id"
+	for _, tt := range []struct {
+		name  string
+		after time.Duration
+		want  int
+	}{{amazons, 50 * time.Minute, 0}, {amazons, 10 * time.Minute, 1}, {"/aws/service/none", 30 * time.Second, 0}, {"/aws/service/none", time.Minute, 1}, {"/golden", time.Minute, 1}} {
+		if _, err := p.parameter(t.Context(), tt.name); err != nil {
+			t.Fatal(err)
+		}
+		before := w.calls("ssm:GetParameter")
+		w.clock.Advance(tt.after)
+		if _, err := p.parameter(t.Context(), tt.name); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.calls("ssm:GetParameter") - before; n != tt.want {
+			t.Errorf("%s was read %d times after %s, want %d", tt.name, n, tt.after, tt.want)
+		}
 	}
 }
 

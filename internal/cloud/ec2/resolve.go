@@ -167,7 +167,7 @@ func (p *Provider) resolveImages(ctx context.Context, class *aws.EC2NodeClass, s
 	status.AMIs = imageStatus(found, p.clock.Now())
 	if len(status.AMIs) == 0 {
 		return finding{condition: aws.ConditionAMIsReady, reason: "AMINotFound",
-			message: "amiSelectorTerms match no image of an architecture that nodes can have (x86_64, arm64)"}
+			message: "amiSelectorTerms match no image of an architecture that nodes can have (x86_64, arm64)" + p.missingParameters(class)}
 	}
 	return finding{condition: aws.ConditionAMIsReady}
 }

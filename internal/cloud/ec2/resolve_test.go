@@ -152,6 +152,13 @@ func TestResolveClassFindings(t *testing.T) {
 			},
 			aws.ConditionAMIsReady, "AMIsReady=False AMINotFound: amiSelectorTerms match no image of an architecture that nodes can have (x86_64, arm64)",
 		},
+		"a parameter that isn't there": {
+			"", func(c *aws.EC2NodeClass) {
+				c.Spec.AMISelectorTerms = []aws.AMISelectorTerm{{SSMParameter: "/golden/image"}}
+				c.Spec.AMIFamily = new(aws.AMIFamilyAL2023)
+			},
+			aws.ConditionAMIsReady, "AMIsReady=False AMINotFound: amiSelectorTerms match no image of an architecture that nodes can have (x86_64, arm64); there is no SSM parameter /golden/image",
+		},
 		"alias": {
 			"AL2 ended with Kubernetes 1.32",
 			func(c *aws.EC2NodeClass) { c.Spec.AMISelectorTerms = []aws.AMISelectorTerm{{Alias: "al2@latest"}} },
