@@ -278,3 +278,46 @@ func TestLaunchIPv6ByEKS(t *testing.T) {
 		}
 	}
 }
+
+// What a class lists as its interfaces decides which nodes have an EFA to offer.
+func TestListedInterfaces(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	primary := &aws.NetworkInterface{InterfaceType: aws.InterfaceTypeInterface}
+	efa := &aws.NetworkInterface{DeviceIndex: 1, InterfaceType: aws.InterfaceTypeEFAOnly}
+	for name, tt := range map[string]struct {
+		list []*aws.NetworkInterface
+		efas int64
+		pods int64
+	}{
+		"none":     {nil, 1, 737}, // 15 interfaces of 50 addresses
+		"one":      {[]*aws.NetworkInterface{primary}, 0, 737},
+		"with EFA": {[]*aws.NetworkInterface{primary, efa}, 1, 688},
+	} {
+		class := newClass()
+		class.Spec.NetworkInterfaces = tt.list
+		req := w.request(p, w.resolve(p, class), w.claim("1"), []string{"c5n.18xlarge"}, []string{cloud.OnDemand})
+		if len(req.Types) != 1 {
+			t.Fatalf("%s: no c5n.18xlarge", name)
+		}
+		efas, pods := req.Types[0].Capacity[aws.ResourceEFA], req.Types[0].Capacity[corev1.ResourcePods]
+		if efas.Value() != tt.efas || pods.Value() != tt.pods {
+			t.Errorf("%s: a node has %s EFAs and %s pods, want %d and %d", name, efas.String(), pods.String(), tt.efas, tt.pods)
+		}
+	}
+}
+
+// A class with as many tags as fit launches.
+func TestTagsThatFit(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := newClass()
+	for n := len(class.Spec.Tags); n < maxTags-7; n++ {
+		class.Spec.Tags[fmt.Sprint("t", n)] = "x"
+	}
+	w.resolve(p, class)
+	made := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{cloud.OnDemand}))
+	if n := len(made.Tags); n != maxTags {
+		t.Errorf("the instance has %d tags, want %d", n, maxTags)
+	}
+}

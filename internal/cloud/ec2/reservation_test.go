@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // What is paid for is used first, to the last instance of it and no further.
@@ -207,5 +208,23 @@ func TestReservationGone(t *testing.T) {
 		if got := class.Status.CapacityReservations; len(got) != len(ids)/2 || len(got) == 1 && got[0].ID != id {
 			t.Errorf("of %v found %+v", ids, got)
 		}
+	}
+}
+
+// Of many reservations a fleet chooses among the few with most left.
+func TestManyReservations(t *testing.T) {
+	types := make([]cloud.InstanceType, 58)
+	for n := range types {
+		types[n] = cloud.InstanceType{Name: fmt.Sprintf("m%02d.large", n), Offerings: []cloud.Offering{{
+			CapacityType: cloud.Reserved, Zone: "a", Available: true, ReservationID: fmt.Sprint("cr-", n), ReservedCount: 1 + n%29,
+		}}}
+	}
+	plan := planFleet(&karpenter.NodeClaim{}, newClass(), types, shortages{})
+	var got []int
+	for _, c := range plan.candidates {
+		got = append(got, c.left)
+	}
+	if want := []int{25, 26, 27, 28, 29, 25, 26, 27, 28, 29}; !slices.Equal(got, want) {
+		t.Errorf("a fleet chooses from reservations with %v left, want %v", got, want)
 	}
 }
