@@ -175,7 +175,12 @@ func fromEnvironment(f *pflag.FlagSet) error {
 		if flag.Name == "region" {
 			name = "AWS_REGION"
 		}
-		if v, ok := os.LookupEnv(name); ok && !flag.Changed && v != "" && flag.Name != "help" {
+		v, ok := os.LookupEnv(name)
+		// A Service called metrics puts METRICS_PORT=tcp://... into its namespace's pods.
+		if strings.HasSuffix(name, "_PORT") && strings.HasPrefix(v, "tcp://") {
+			return
+		}
+		if ok && !flag.Changed && v != "" && flag.Name != "help" {
 			if err := f.Set(flag.Name, v); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			}

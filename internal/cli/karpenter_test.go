@@ -77,6 +77,15 @@ func TestKarpentersSettings(t *testing.T) {
 		}
 		check(t, &o, f)
 	})
+	t.Run("a Service's variable", func(t *testing.T) {
+		var o controllerOptions
+		f := pflag.NewFlagSet("controller", pflag.ContinueOnError)
+		o.register(f)
+		t.Setenv("METRICS_PORT", "tcp://10.96.0.7:80")
+		if err := fromEnvironment(f); err != nil || f.Changed("metrics-port") {
+			t.Errorf("METRICS_PORT of a Service was read: %v", err)
+		}
+	})
 	t.Run("ours win", func(t *testing.T) {
 		var o controllerOptions
 		f := pflag.NewFlagSet("controller", pflag.ContinueOnError)
