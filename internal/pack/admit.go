@@ -9,11 +9,11 @@ import "slices"
 
 // turns lists the buckets in which topology lets the next pod of a kind in, the
 // emptiest first where spread has a say.
-func (v *solver) turns(k *kind) []int16 {
+func (v *solver) turns(k *kind) []int32 {
 	v.tried = v.tried[:0]
 	for i := range k.scheme.buckets {
 		if v.open(k, i) {
-			v.tried = append(v.tried, int16(i))
+			v.tried = append(v.tried, int32(i))
 		}
 	}
 	if len(v.tried) > 1 && len(k.spreads) > 0 {
@@ -28,7 +28,7 @@ func (v *solver) turns(k *kind) []int16 {
 }
 
 // crowd is how many pods spread sees in a bucket, where the kind's own count.
-func (v *solver) crowd(k *kind, bucket int16) int32 {
+func (v *solver) crowd(k *kind, bucket int32) int32 {
 	sum := int32(0)
 	for i := range k.spreads {
 		if g := &v.groups[k.spreads[i].group]; g.key >= 0 && k.spreads[i].self > 0 {

@@ -271,12 +271,17 @@ func (v *solver) bound() int64 {
 	return v.lower
 }
 
-// onNew groups the pods that are on new nodes.
+// onNew groups the pods that are on new nodes. Preferences that could be given up ask
+// for nothing here.
 func (v *solver) onNew() []charge {
 	counts := make([]int64, len(v.kinds))
 	for i := range v.bins {
 		for _, p := range v.bins[i].parts {
-			counts[p.kind] += int64(p.n)
+			k := p.kind
+			if b := &v.batches[v.kinds[k].batch]; v.weighs(b) {
+				k = b.last - 1
+			}
+			counts[k] += int64(p.n)
 		}
 	}
 	return v.charges(func(k int32) int64 { return counts[k] })
@@ -320,6 +325,11 @@ func (v *solver) boundByColumns(charges []charge) int64 {
 		c := &charges[i]
 		for _, k := range c.kinds {
 			at[k] = int32(len(rows))
+			if b := &v.batches[v.kinds[k].batch]; v.weighs(b) {
+				for form := b.first; form < b.last; form++ {
+					at[form] = at[k]
+				}
+			}
 		}
 		if len(c.entries) > 0 {
 			rows = append(rows, need{demand: c.demand, amount: amounts(c.demand), breeds: c.breeds, count: c.count})

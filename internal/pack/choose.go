@@ -8,8 +8,8 @@ import (
 // choose returns the bucket and entry for a new bin for a kind, or -1: in the
 // heaviest pools that will do, in the emptiest domain where spread has a say,
 // else what gives most for the money.
-func (v *solver) choose(k *kind) (int16, int32) {
-	bestBucket, best := int16(-1), int32(-1)
+func (v *solver) choose(k *kind) (int32, int32) {
+	bestBucket, best := int32(-1), int32(-1)
 	for _, bi := range v.turns(k) {
 		c := &k.cursors[bi]
 		bucket := &k.scheme.buckets[bi]
@@ -146,6 +146,27 @@ func (v *solver) weight(pool int32) int { return v.space.pools[pool].pool.Weight
 
 func (v *solver) weightOf(e int32) int {
 	return v.weight(v.menu.breeds[v.menu.entries[e].breed].pool)
+}
+
+// toOpen returns what one pod of a kind pays on the node that would be opened for it,
+// or -1 if none can be: its part of the node filled with what remains, or with its
+// own like where that fills it less. Where a check is by node, a kind may have to have
+// each node to itself, so that it pays for the cheapest one alone.
+func (v *solver) toOpen(k int32) int64 {
+	kd := &v.kinds[k]
+	if kd.local {
+		if e := v.cheapest(k); e >= 0 {
+			return v.menu.entries[e].price
+		}
+		return -1
+	}
+	_, e := v.choose(kd)
+	if e < 0 {
+		return -1
+	}
+	price := v.menu.entries[e].price
+	n := fill(v.menu.at(e), nil, kd.demand, math.MaxInt32)
+	return max(price/int64(max(n, 1)), mulDiv(price, kd.worth, max(v.serves(kd, e), kd.worth, 1)))
 }
 
 // cheapest returns the cheapest entry that a kind could have a new node of, or -1.

@@ -31,7 +31,7 @@ func (v *solver) onNode(k, most int32) int32 {
 		if kd.single() {
 			n = v.fillNode(kd, slot, most)
 		}
-		v.takeNode(k, int32(bi), slot, n)
+		v.takeNode(k, bi, slot, n)
 		return n
 	}
 	return 0
@@ -49,7 +49,7 @@ func (v *solver) fillNode(k *kind, slot, most int32) int32 {
 
 // nextNode returns the first node, from where the kind's search has come, that
 // will do in a bucket, or -1.
-func (v *solver) nextNode(k *kind, bi int16) int32 {
+func (v *solver) nextNode(k *kind, bi int32) int32 {
 	s := v.s
 	c := &k.cursors[bi]
 	named := s.filters.at(k.filter).named
@@ -145,7 +145,7 @@ func (v *solver) inBin(k, most int32) int32 {
 		if kd.single() && v.budget.free(v, b) {
 			n = fill(v.menu.at(b.entry), b.load, kd.demand, most)
 		}
-		v.take(k, int32(bi), int32(at), n)
+		v.take(k, bi, int32(at), n)
 		return n
 	}
 	return 0
@@ -153,7 +153,7 @@ func (v *solver) inBin(k, most int32) int32 {
 
 // nextBin returns the first bin, from where the kind's search has come, that has
 // room in a bucket at no further cost, and what it is then meant to become.
-func (v *solver) nextBin(k *kind, bi int16) (int, int32) {
+func (v *solver) nextBin(k *kind, bi int32) (int, int32) {
 	c := &k.cursors[bi]
 	bucket := &k.scheme.buckets[bi]
 	if !bucket.some {
@@ -242,7 +242,7 @@ func (v *solver) inNew(k, most int32) int32 {
 		n = fill(v.menu.at(e), nil, kd.demand, most)
 	}
 	v.spend(e)
-	v.take(k, int32(bi), int32(at), n)
+	v.take(k, bi, int32(at), n)
 	return n
 }
 
@@ -279,7 +279,7 @@ func (v *solver) grow(k int32) int32 {
 			}
 			if e := v.other(b, kd, bucket, unlimited); e >= 0 && v.budget.keeps(v, b, bucket, kd, e) {
 				v.retarget(b, e)
-				v.take(k, int32(bi), int32(at), 1)
+				v.take(k, bi, int32(at), 1)
 				return 1
 			}
 		}

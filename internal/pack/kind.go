@@ -82,8 +82,8 @@ type scheme struct {
 	breeds  bitset
 	buckets []bucket
 	// ofNode is the bucket of each node class, or unsorted, or unfit.
-	ofNode []int16
-	ids    map[string]int16
+	ofNode []int32
+	ids    map[string]int32
 }
 
 // schemeKey is a topology label by its number; checked means that a node has to

@@ -83,7 +83,9 @@ func (v *solver) unpinned(rows []need) bool {
 		}
 	}
 	for i := range rows {
-		if !slices.Equal(rows[i].breeds, v.kinds[rows[i].kind].scheme.breeds) {
+		k := rows[i].kind
+		b := &v.batches[v.kinds[k].batch]
+		if v.weighs(b) && k != b.last-1 || !slices.Equal(rows[i].breeds, v.kinds[k].scheme.breeds) {
 			return false
 		}
 	}

@@ -47,3 +47,48 @@ func TestNeverDearerThanThePeer(t *testing.T) {
 }
 
 func usd(micro int64) string { return fmt.Sprintf("%.2f", float64(micro)/1e6) }
+
+// TestAPreferenceIsWorthWhatIsStated: pods that would like a type of which they'd fill
+// many small nodes get it if that is worth the money, or costs none.
+func TestAPreferenceIsWorthWhatIsStated(t *testing.T) {
+	for name, test := range map[string]struct {
+		why    string
+		weight int32
+		likes  string
+		pods   int
+		kept   bool
+	}{
+		"light":         {"1.4 cents more a pod are 140 times what it is worth", 1, "c-1x", 200, false},
+		"heavy":         {"1.2 cents more a pod are more than half a cent", 50, "c-1x", 200, false},
+		"for free":      {"the type costs no more than any", 1, "c-16x", 186, true},
+		"one, for free": {"one pod needs the smallest type anyway", 1, "c-1x", 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &PodSpec{Requests: Resources{CPU: 500, Memory: gib}, Preferred: []Preference{{Weight: test.weight, Requirements: []Requirement{{Key: LabelInstanceType, Operator: In, Values: []string{test.likes}}}}}}
+			p := Problem{Pools: []Pool{{Name: "default", Types: endToEndTypes(16)}}}
+			for i := range test.pods {
+				p.Pods = append(p.Pods, Pod{Name: fmt.Sprint(i), Spec: s})
+			}
+			cost := map[Policy]*Plan{}
+			for _, policy := range []Policy{Priced, Ignore} {
+				plan, err := Solve(p, Options{Preferences: policy})
+				if err != nil {
+					t.Fatal(err)
+				}
+				cost[policy] = plan
+			}
+			most := cost[Ignore].MicroUSD + int64(test.pods)*int64(test.weight)*100
+			if cost[Priced].MicroUSD > most {
+				t.Errorf("priced costs %d, ignoring the preferences %d (%s)", cost[Priced].MicroUSD, cost[Ignore].MicroUSD, test.why)
+			}
+			if cost[Priced].LowerBound > cost[Ignore].MicroUSD {
+				t.Errorf("bound %d is above a plan's cost %d", cost[Priced].LowerBound, cost[Ignore].MicroUSD)
+			}
+			for _, n := range cost[Priced].NewNodes {
+				if test.kept != (n.Options[0].Type == test.likes) {
+					t.Errorf("opens %s for %d pods (%s)", n.Options[0].Type, len(n.Pods), test.why)
+				}
+			}
+		})
+	}
+}

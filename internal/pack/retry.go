@@ -18,6 +18,8 @@ type way struct {
 	fresh bool
 	// loose minds no rules beyond the scheduler's from the start.
 	loose bool
+	// relent gives up all preferences that may be.
+	relent bool
 	// shuffle, if not zero, puts batches in a random order within their rank.
 	shuffle noise
 }
@@ -125,6 +127,41 @@ func (v *solver) reuse(pods []int32) *solver {
 	return v.tryWays(pods, ways, func(u, best *solver) bool {
 		return !best.places(u) && u.price() < best.price()
 	}, func(best *solver) bool { return len(best.bins) == 0 })
+}
+
+// relent gives up all preferences that were weighed against money if that is cheaper:
+// each may have seemed to cost nothing, as the last pod's does, and cost a node once
+// the others are packed.
+func (v *solver) relent(pods []int32) *solver {
+	if v.kept() == 0 || v.price() <= v.boundAt(v.onNew(), v.boundRates) {
+		return v
+	}
+	best := v.tryWays(pods, []way{{relent: true}}, func(u, best *solver) bool {
+		u.repack()
+		return !best.places(u) && u.price()-u.kept() < best.price()-best.kept()
+	}, func(*solver) bool { return true })
+	return best
+}
+
+// kept is what the preferences are worth an hour that placed pods keep and might have
+// given up.
+func (v *solver) kept() int64 {
+	sum := int64(0)
+	count := func(kind, n int32) {
+		k := &v.kinds[kind]
+		if b := &v.batches[k.batch]; v.weighs(b) {
+			sum += int64(n) * (v.kinds[b.last-1].lost - k.lost) * v.o.WeightMicroUSD
+		}
+	}
+	for i := range v.bins {
+		for _, p := range v.bins[i].parts {
+			count(p.kind, p.n)
+		}
+	}
+	for _, on := range v.onNodes {
+		count(on.kind, on.n)
+	}
+	return sum
 }
 
 // couldPlace reports whether a pod is left that an empty node or some existing one

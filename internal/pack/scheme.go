@@ -134,7 +134,7 @@ func (v *solver) schemeOf(k *kind) *scheme {
 	if sc, ok := v.schemes[string(b)]; ok {
 		return sc
 	}
-	sc := &scheme{filter: k.filter, include: include, breeds: v.menu.passes[k.filter], ids: map[string]int16{}}
+	sc := &scheme{filter: k.filter, include: include, breeds: v.menu.passes[k.filter], ids: map[string]int32{}}
 	for i := range used {
 		if used[i] {
 			sc.keys = append(sc.keys, schemeKey{int32(i), checked[i]})
@@ -166,7 +166,7 @@ func (v *solver) fillScheme(sc *scheme) {
 	}
 	s := v.s
 	f := s.filters.at(sc.filter)
-	sc.ofNode = make([]int16, len(s.classes.list))
+	sc.ofNode = make([]int32, len(s.classes.list))
 classes:
 	for c, nc := range s.classes.list {
 		sc.ofNode[c] = unfit
@@ -189,15 +189,15 @@ classes:
 	}
 	// Buckets are tried in the order of their labels' values, whatever was seen
 	// first.
-	order := make([]int16, len(sc.buckets))
+	order := make([]int32, len(sc.buckets))
 	for i := range order {
-		order[i] = int16(i)
+		order[i] = int32(i)
 	}
-	slices.SortFunc(order, func(a, b int16) int { return v.compareBuckets(sc, &sc.buckets[a], &sc.buckets[b]) })
-	place := make([]int16, len(order))
+	slices.SortFunc(order, func(a, b int32) int { return v.compareBuckets(sc, &sc.buckets[a], &sc.buckets[b]) })
+	place := make([]int32, len(order))
 	buckets := make([]bucket, len(order))
 	for i, o := range order {
-		place[o] = int16(i)
+		place[o] = int32(i)
 		buckets[i] = sc.buckets[o]
 	}
 	sc.buckets = buckets
@@ -261,7 +261,7 @@ func (v *solver) compareBuckets(sc *scheme, a, b *bucket) int {
 }
 
 // bucketOf returns the number of the bucket with the values.
-func (v *solver) bucketOf(sc *scheme, values []int32, passes []bool) int16 {
+func (v *solver) bucketOf(sc *scheme, values []int32, passes []bool) int32 {
 	b := v.buf[:0]
 	for _, n := range values {
 		b = binary.AppendVarint(b, int64(n))
@@ -273,7 +273,7 @@ func (v *solver) bucketOf(sc *scheme, values []int32, passes []bool) int16 {
 	if id, ok := sc.ids[string(b)]; ok {
 		return id
 	}
-	id := int16(len(sc.buckets))
+	id := int32(len(sc.buckets))
 	sc.ids[string(b)] = id
 	sc.buckets = append(sc.buckets, bucket{values: slices.Clone(values), passes: slices.Clone(passes), breeds: make(bitset, v.menu.words)})
 	return id

@@ -79,7 +79,7 @@ type solver struct {
 
 	list  []int32
 	buf   []byte
-	tried []int16
+	tried []int32
 }
 
 // bin is a node to open while it is being filled.
@@ -166,6 +166,7 @@ func (v *solver) search(pods []int32) *solver {
 	v.rightSize()
 	v = v.reuse(pods)
 	v.repack()
+	v = v.relent(pods)
 	// Nodes that are packed better may leave more of a limit.
 	if v.placeRest() {
 		v.repack()
@@ -244,7 +245,8 @@ func (v *solver) weigh() {
 		}
 	}
 	v.boundRates = v.findRates(v.charges(func(k int32) int64 {
-		if b := &v.batches[v.kinds[k].batch]; b.first == k {
+		b := &v.batches[v.kinds[k].batch]
+		if k == b.first && !v.weighs(b) || k == b.last-1 && v.weighs(b) {
 			return int64(len(b.pods))
 		}
 		return 0
@@ -391,16 +393,20 @@ func (v *solver) compact() {
 
 // placeSome places up to most pods of a batch in one place and returns how many.
 func (v *solver) placeSome(b *batch, most int32) int32 {
-	if !v.priced(b) || b.last == b.first+1 {
-		for k := b.first; k < b.last; k++ {
+	if !v.priced(b) || b.last == b.first+1 || v.way.relent {
+		first := b.first
+		if v.way.relent && v.weighs(b) {
+			first = b.last - 1
+		}
+		for k := first; k < b.last; k++ {
 			if n := v.put(k, most); n > 0 {
 				return n
 			}
 		}
 		return 0
 	}
-	// Room that is there costs what its resources are worth; a new node costs what
-	// it does. Either way, what a form gives up comes on top.
+	// Room that is there costs what its resources are worth; on a new node a pod pays
+	// its part. Either way, what a form gives up comes on top.
 	best, least, isNew := int32(-1), int64(0), false
 	consider := func(k int32, cost int64, opens bool) {
 		if cost += v.kinds[k].lost * v.o.WeightMicroUSD; best < 0 || cost < least {
@@ -414,9 +420,13 @@ func (v *solver) placeSome(b *batch, most int32) int32 {
 		}
 	}
 	heaviest := v.heaviest(b)
+	// Nodes hold less than was spent on them where pods don't fill them.
+	for d, q := range v.kinds[b.first].demand {
+		v.remaining[d] = max(v.remaining[d], q*int64(most))
+	}
 	for k := b.first; k < b.last; k++ {
-		if e := v.cheapest(k); e >= 0 && v.mayOpen(k, heaviest) {
-			consider(k, v.menu.entries[e].price, true)
+		if cost := v.toOpen(k); cost >= 0 && v.mayOpen(k, heaviest) {
+			consider(k, cost, true)
 		}
 	}
 	if best >= 0 {

@@ -200,6 +200,12 @@ func (v *solver) priced(b *batch) bool {
 	return v.policyOf(b.spec) == Priced || b.spec.src.Preferences == nil && v.s.poolPolicies()
 }
 
+// weighs reports whether all forms of a batch are for the same pools and each may be
+// given up for the next: what the last one costs at least bounds what any does.
+func (v *solver) weighs(b *batch) bool {
+	return v.policyOf(b.spec) == Priced && (b.spec.src.Preferences != nil || !v.s.poolPolicies())
+}
+
 // makeForms returns the forms of a spec on nodes that meet where. The order in which
 // preferences are given up is the documented one under Respect and by weight under
 // Priced.
