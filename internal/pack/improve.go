@@ -66,7 +66,7 @@ func (v *solver) improve() {
 		if vain > patience+patience/8*len(v.mobile) {
 			break
 		}
-		if v.o.Stop != nil && v.o.Stop() {
+		if v.stopped() {
 			break
 		}
 		if v.near(bound) {

@@ -42,7 +42,7 @@ func (v *solver) mix() {
 				v.lower = max(v.lower, min(m.bound(), v.price()))
 			}
 			v.adopt(m, w)
-			if v.near(v.bound()) || v.o.Stop != nil && v.o.Stop() {
+			if v.near(v.bound()) || v.stopped() {
 				break
 			}
 		}

@@ -57,6 +57,8 @@ type packer struct {
 	// the room that it has left.
 	live []int32
 	free []int64
+	// listed are the sizes from which the live ones are taken.
+	listed []int32
 	// scratch of merge
 	order, place []int32
 	sorted       []size

@@ -44,9 +44,10 @@ type Options struct {
 	// many fit. Zero means 15, the number below which a spot request is thought
 	// too narrow.
 	MinTypes int
-	// Stop is asked now and then while the plan is being made cheaper; when it
-	// returns true the best plan so far is returned. Nil never stops. A plan that
-	// Stop cut short depends on when it did.
+	// Stop is asked now and then once every pod has had its turn; when it returns
+	// true the best plan so far is returned. Nil never stops. A plan that Stop cut
+	// short depends on when it did. The package reads no clock: who calls it says
+	// how long a plan may take.
 	Stop func() bool
 	// Work caps the rounds of making the plan cheaper, so that the result depends
 	// on nothing but the input. Zero means 64; a negative number returns the

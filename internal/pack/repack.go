@@ -30,7 +30,7 @@ func (p *packer) pack(weight int) bool {
 		if seed < 0 {
 			return true
 		}
-		if !p.open(seed, weight) || p.limit > 0 && p.spent >= p.limit {
+		if !p.open(seed, weight) || p.limit > 0 && p.spent >= p.limit || p.v.stopped() {
 			return false
 		}
 	}
@@ -158,29 +158,50 @@ func (p *packer) fill(e, seed int32) {
 	}
 	p.bin.entry, p.bin.local = e, p.bin.local[:0]
 	p.trial.entry, p.trial.worth, p.trial.parts = e, 0, p.trial.parts[:0]
-	p.live = p.live[:0]
-	for i := range p.sizes {
-		if s := &p.sizes[i]; s.left > 0 {
-			s.next = 0
-			p.live = append(p.live, int32(i))
-		}
-	}
 	p.join(seed, 1)
 	room := v.menu.at(e)
 	p.aim(room)
-	for {
-		best := p.pointing(room)
-		if best < 0 {
-			break
+	p.list(int(v.menu.entries[e].breed))
+	shares := max(1, len(p.listed)/mostLive)
+	for share := range shares {
+		p.live = p.live[:0]
+		for i := (len(p.out) + share) % shares; i < len(p.listed); i += shares {
+			p.live = append(p.live, p.listed[i])
 		}
-		if li, n := p.candidate(best, e); li >= 0 {
-			p.join(li, n)
+		for best := p.pointing(room); best >= 0; best = p.pointing(room) {
+			if li, n := p.candidate(best, e); li >= 0 {
+				p.join(li, n)
+			}
 		}
 	}
 	for _, part := range p.trial.parts {
 		l := &p.lots[part.kind]
 		l.taken = 0
 		p.sizes[l.size].left += part.n
+	}
+}
+
+// mostLive is about how many sizes are looked at for each pod that joins. With more,
+// the first pods come from a share of them, evenly from the large to the small, and
+// what is still free goes to the rest: else the time would grow with the square of the
+// number of sizes.
+const mostLive = 256
+
+// list lists the sizes of which pods are left that may be in a breed.
+func (p *packer) list(breed int) {
+	p.listed = p.listed[:0]
+	for i := range p.sizes {
+		s := &p.sizes[i]
+		if s.left == 0 {
+			continue
+		}
+		s.next = 0
+		for _, li := range s.lots {
+			if l := &p.lots[li]; l.left > l.taken && l.breeds.has(breed) {
+				p.listed = append(p.listed, int32(i))
+				break
+			}
+		}
 	}
 }
 

@@ -77,6 +77,9 @@ func (v *solver) retry(pods []int32) *solver {
 func (v *solver) tryWays(pods []int32, ways []way, better func(u, best *solver) bool, enough func(best *solver) bool) *solver {
 	best := v
 	for _, w := range ways {
+		if v.stopped() {
+			break
+		}
 		best.undo()
 		u := newSolver(v.s, v.o, v.space, v.shut)
 		u.way, u.most = w, v.most

@@ -178,6 +178,9 @@ func (v *solver) search(pods []int32) *solver {
 	return v
 }
 
+// stopped reports whether the time is up: what is there then is the plan.
+func (v *solver) stopped() bool { return v.o.Stop != nil && v.o.Stop() }
+
 // placeRest tries to place the pods that are left once more, and reports whether
 // it placed any.
 func (v *solver) placeRest() bool {
