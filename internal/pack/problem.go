@@ -316,8 +316,9 @@ type HostPort struct {
 
 // Volume is a volume that bounds where its pod may run.
 type Volume struct {
-	// Name is the volume's or claim's unique name. Pods of one node that name the
-	// same volume attach it once.
+	// Name is the volume's or claim's unique name. A pod that names it twice attaches
+	// it once. Pods that share it are counted as if each attached one of its own, so
+	// that a node may turn out to take more of them than planned, never fewer.
 	Name string
 	// Driver is the CSI driver whose attach limit counts, empty for none.
 	Driver string
