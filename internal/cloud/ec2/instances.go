@@ -103,6 +103,11 @@ func (p *Provider) Terminate(ctx context.Context, id string) error {
 	if err := p.terminates.add(ctx, id); err != nil {
 		return fmt.Errorf("terminate instance %s: %w", id, err)
 	}
+	if free, _ := p.reserved.free(); len(free) > 0 {
+		// It may leave a reservation, which is paid for while it is empty. Classes are
+		// looked at when their claims end.
+		p.reservations.clear()
+	}
 	return nil
 }
 

@@ -91,6 +91,13 @@ func (m *memo[K, V]) forget(key K) {
 	m.mu.Unlock()
 }
 
+// clear drops all answers, so that the next callers ask again.
+func (m *memo[K, V]) clear() {
+	m.mu.Lock()
+	clear(m.entries)
+	m.mu.Unlock()
+}
+
 // dropExpired keeps the map from growing with keys that nobody asks for again.
 // The caller holds the lock.
 func (m *memo[K, V]) dropExpired(now time.Time) {

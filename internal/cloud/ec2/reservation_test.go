@@ -211,6 +211,35 @@ func TestReservationGone(t *testing.T) {
 	}
 }
 
+// What an instance leaves of a reservation is offered again as soon as it has ended.
+func TestReservationIsLeft(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := newClass()
+	zone := w.resolve(p, class).Status.Subnets[0].Zone
+	made, err := p.ec2.CreateCapacityReservation(t.Context(), &ec2.CreateCapacityReservationInput{
+		InstanceType: new("m5.large"), AvailabilityZone: &zone, InstanceCount: new(int32(1)),
+		InstancePlatform: ec2types.CapacityReservationInstancePlatformLinuxUnix, InstanceMatchCriteria: ec2types.InstanceMatchCriteriaTargeted,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	class.Spec.CapacityReservationSelectorTerms = []aws.CapacityReservationSelectorTerm{{ID: *made.CapacityReservation.CapacityReservationId}}
+	w.resolve(p, class)
+	first := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{"*"}))
+	w.clock.Advance(2 * time.Minute)
+	w.resolve(p, class) // the reservation is used up, for the next minute
+	if err := p.Terminate(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.Advance(30 * time.Second)
+	w.resolve(p, class)
+	second := w.launch(p, w.request(p, class, w.claim("2"), []string{"m5.large"}, []string{"*"}))
+	if first.CapacityType != cloud.Reserved || second.CapacityType != cloud.Reserved {
+		t.Errorf("launched %s, then %s", first.CapacityType, second.CapacityType)
+	}
+}
+
 // Of many reservations a fleet chooses among the few with most left.
 func TestManyReservations(t *testing.T) {
 	types := make([]cloud.InstanceType, 58)
