@@ -30,7 +30,7 @@ func (p *packer) pack(weight int) bool {
 		if seed < 0 {
 			return true
 		}
-		if !p.open(seed, weight) || p.limit > 0 && p.spent >= p.limit || p.v.stopped() {
+		if !p.open(seed, weight) || p.limit > 0 && p.spent >= p.limit {
 			return false
 		}
 	}
@@ -58,14 +58,19 @@ func (p *packer) open(seed int32, weight int) bool {
 	p.best.entry = -1
 	l := &p.lots[seed]
 	list := v.shortlist(l.breeds)
-	if p.limit == 0 && !p.thorough && len(list.favourites) > 0 && list.age < favouritesLast {
+	// When time is up the best of the favourites has to do.
+	hasty := p.limit == 0 && len(list.favourites) > 0 && v.stopped()
+	switch {
+	case hasty:
+		p.consider(list.favourites[len(list.favourites)-1], seed, weight)
+	case p.limit == 0 && !p.thorough && len(list.favourites) > 0 && list.age < favouritesLast:
 		list.age++
 		for _, e := range list.favourites {
 			p.consider(e, seed, weight)
 		}
 	}
 	// They are not good enough if they waste more than the best of all did.
-	if p.best.entry < 0 || p.limit == 0 && p.rate() < list.rate*(1-favouritesFall) {
+	if p.best.entry < 0 || p.limit == 0 && !hasty && p.rate() < list.rate*(1-favouritesFall) {
 		list.age, list.favourites = 0, list.favourites[:0]
 		for _, e := range list.entries {
 			// An entry that takes all that is left may still turn out to be a smaller one.
