@@ -121,6 +121,8 @@ type Provider interface {
 	Instances(ctx context.Context) ([]Instance, error)
 	// Terminate ends an instance. It returns nil when the instance is gone or going.
 	Terminate(ctx context.Context, id string) error
+	// Reboot restarts an instance, which isn't awaited.
+	Reboot(ctx context.Context, id string) error
 	// Tag adds tags to an instance.
 	Tag(ctx context.Context, id string, tags map[string]string) error
 	// Drifted says why the class would not launch the claim's instance like this

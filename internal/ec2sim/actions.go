@@ -29,6 +29,7 @@ func ec2Actions() map[string]action {
 		"DescribeSpotPriceHistory":       (*Server).describeSpotPriceHistory,
 		"DescribeSubnets":                (*Server).describeSubnets,
 		"DescribeTags":                   (*Server).describeTags,
+		"RebootInstances":                (*Server).rebootInstances,
 		"RunInstances":                   (*Server).runInstances,
 		"TerminateInstances":             (*Server).terminateInstances,
 	}

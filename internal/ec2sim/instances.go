@@ -30,6 +30,9 @@ type Instance struct {
 	StateReason string
 	// Failed says that the machine runs but never boots: no node will come of it.
 	Failed bool
+	// Rebooting says that the machine is down between a reboot and the end of its boot,
+	// though its State is running.
+	Rebooting bool
 	// Impaired says that a status check fails.
 	Impaired         bool
 	ImageID          string
@@ -78,6 +81,7 @@ type instance struct {
 	eni           string
 	volume        string
 	failed        bool
+	rebooting     bool
 	interruptedAt time.Time
 	impaired      time.Time
 	impairedBy    string // system or instance
@@ -126,6 +130,7 @@ func (s *Server) snapshot(i *instance) Instance {
 		State:                 i.state,
 		StateReason:           i.reason,
 		Failed:                i.failed,
+		Rebooting:             i.rebooting,
 		Impaired:              i.impairedBy != "",
 		ImageID:               i.spec.imageID,
 		Architecture:          i.typ.Arch,
@@ -153,11 +158,16 @@ func (s *Server) snapshot(i *instance) Instance {
 // enter moves an instance to a state and tells everyone.
 func (s *Server) enter(i *instance, state string) {
 	i.state, i.since = state, s.clock.Now()
+	s.tellWatchers(i)
+	s.announce(i)
+}
+
+// tellWatchers shows a machine to those who watch.
+func (s *Server) tellWatchers(i *instance) {
 	snap := s.snapshot(i)
 	for _, w := range s.watchers {
 		w.send(snap)
 	}
-	s.announce(i)
 }
 
 // launchOrder is one instance about to start; the caller has checked that there
@@ -234,6 +244,25 @@ func (s *Server) boot(i *instance) {
 		}
 		i.failed = plan.hangs
 		s.enter(i, StateRunning)
+	})
+}
+
+// reboot takes a running machine down for a boot's time. That is no change of state
+// that EC2 would announce. Its own status check, other than the system's, passes after it.
+func (s *Server) reboot(i *instance) {
+	if i.state != StateRunning || i.rebooting {
+		return
+	}
+	i.rebooting = true
+	if i.impairedBy == "instance" {
+		i.impairedBy = ""
+	}
+	s.tellWatchers(i)
+	s.after(s.cfg.BootDelay, func() {
+		i.rebooting = false
+		if i.state == StateRunning {
+			s.tellWatchers(i)
+		}
 	})
 }
 

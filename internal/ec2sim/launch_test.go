@@ -315,3 +315,38 @@ func TestTerminateIsRepeatable(t *testing.T) {
 		t.Errorf("states %q; a boot must not undo a termination", states)
 	}
 }
+
+func TestReboot(t *testing.T) {
+	w := newWorld(t)
+	w.template("nodes")
+	ids := w.launch(w.fleetInput("nodes", onDemand, 2, offer{"m5.large", "us-west-2a"}))
+	reboot := func(dry bool, ids ...string) error {
+		_, err := w.ec2.RebootInstances(t.Context(), &ec2.RebootInstancesInput{InstanceIds: ids, DryRun: aws.Bool(dry)})
+		return err
+	}
+	rebooting := func() (out []bool) {
+		for _, i := range w.sim.Instances() {
+			out = append(out, i.Rebooting)
+		}
+		return out
+	}
+	wantCode(t, "while pending", reboot(false, ids...), "IncorrectState")
+	w.clock.Advance(time.Minute)
+	wantCode(t, "beside an unknown one", reboot(false, ids[0], "i-0123456789abcdef0"), "InvalidInstanceID.NotFound")
+	wantCode(t, "dry run", reboot(true, ids...), "DryRunOperation")
+	if slices.Contains(rebooting(), true) {
+		t.Errorf("refused, but rebooting: %v", rebooting())
+	}
+	w.do(ec2sim.Step{Impair: &ec2sim.Victims{IDs: ids[:1]}})
+	must(w.ec2.TerminateInstances(t.Context(), &ec2.TerminateInstancesInput{InstanceIds: ids[1:]}))(t)
+	if err := reboot(false, ids...); err != nil || !slices.Equal(rebooting(), []bool{true, false}) {
+		t.Errorf("of one that runs and one that ends: %v, rebooting %v", err, rebooting())
+	}
+	if i, _ := w.sim.Instance(ids[0]); i.State != ec2sim.StateRunning || i.Impaired {
+		t.Errorf("while it reboots: %+v", i)
+	}
+	w.clock.Advance(30 * time.Second)
+	if i, _ := w.sim.Instance(ids[0]); i.State != ec2sim.StateRunning || i.Rebooting {
+		t.Errorf("after its boot: %+v", i)
+	}
+}

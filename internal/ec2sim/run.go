@@ -128,3 +128,29 @@ func (s *Server) terminateInstances(c *call) error {
 	})
 	return nil
 }
+
+// rebootInstances restarts machines, which stay running for EC2 meanwhile. As the API
+// reference has it, those that have ended are passed over.
+func (s *Server) rebootInstances(c *call) error {
+	ids := c.p.strs("InstanceId")
+	if len(ids) == 0 {
+		return missingParameter("InstanceId")
+	}
+	found, err := s.findInstances(ids)
+	if err != nil {
+		return err
+	}
+	for _, i := range found {
+		if i.state == StatePending {
+			return fail("IncorrectState", "Instance '%s' cannot be rebooted while it is pending.", i.id)
+		}
+	}
+	if err := c.dryRun(); err != nil {
+		return err
+	}
+	for _, i := range found {
+		s.reboot(i)
+	}
+	c.x.bool("return", true)
+	return nil
+}

@@ -15,7 +15,7 @@ type watcher struct {
 	stopped bool
 }
 
-// Watch calls fn with every later change of an instance's state, in order, from
+// Watch calls fn with every later change of an instance's State or Rebooting, in order, from
 // one goroutine and with nothing locked, so fn may call the simulator and may
 // take its time. No call begins after stop has returned.
 func (s *Server) Watch(fn func(Instance)) (stop func()) {

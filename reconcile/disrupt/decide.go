@@ -70,6 +70,8 @@ type Input struct {
 type Decision struct {
 	// Start are the commands to begin with.
 	Start []Command
+	// Reboot are the NodeClaims whose instances are to be rebooted.
+	Reboot []string
 	// Verdicts has one for each of our machines that isn't going and each reason, sorted
 	// by machine, then reason.
 	Verdicts []Verdict
@@ -105,10 +107,11 @@ type Block struct {
 	Until time.Time
 }
 
-// Codes of machines that nothing keeps.
+// Codes of machines that nothing keeps, and of those whose reboot is to show.
 const (
 	codeGoing    = "Going"
 	codeStarting = "Starting"
+	codeRebooted = "Rebooted"
 )
 
 // decider works one decision out.
@@ -182,7 +185,7 @@ func (d *decider) count() {
 		_, going := d.going[n.Claim.Name]
 		total[n.Pool()]++
 		switch {
-		case n.Deleting() || going:
+		case n.Deleting() || going || d.recovering(n):
 			down[n.Pool()]++
 		case !cluster.Ready(n.Node):
 			dead[n.Pool()]++
@@ -285,6 +288,8 @@ func (d *decider) held(n cluster.Node) (Block, bool) {
 		return Block{Code: "Replacement", Message: fmt.Sprintf("it takes the place of %s", strings.Join(c.Claims, ", "))}, true
 	case n.Claim.Annotations[karpenter.AnnotationDoNotDisrupt] == "true" || n.Node.Annotations[karpenter.AnnotationDoNotDisrupt] == "true":
 		return Block{Code: "DoNotDisrupt", Message: "it has the annotation " + karpenter.AnnotationDoNotDisrupt}, true
+	case d.recovering(n):
+		return d.rebooted(n), true
 	case !d.in.Settled && d.in.Now.Before(n.NominatedUntil):
 		return Block{Code: "Nominated", Message: "pods are expected on it", Until: n.NominatedUntil}, true
 	}

@@ -121,7 +121,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	l.pace.note(d, l.clock.Now(), took)
 	l.report(ctx, d, in, took)
 
-	errs = append(errs, l.begin(ctx, d.Start, byClaimName(in.Nodes), pools))
+	errs = append(errs, l.begin(ctx, d.Start, byClaimName(in.Nodes), pools), l.reboot(ctx, d.Reboot, byClaimName(in.Nodes)))
 	wait := poll
 	if len(commands)+len(d.Start) > 0 || !in.Quiet {
 		wait = busy

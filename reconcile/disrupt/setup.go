@@ -27,6 +27,8 @@ type Cloud interface {
 	Shifted(ctx context.Context) (map[string]bool, error)
 	// Tag adds tags to an instance.
 	Tag(ctx context.Context, id string, tags map[string]string) error
+	// Reboot restarts an instance.
+	Reboot(ctx context.Context, id string) error
 }
 
 // Setup adds the loop and the drift controller to mgr. The policy is that by which pending

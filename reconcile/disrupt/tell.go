@@ -20,6 +20,7 @@ import (
 // metrics are those of disruption; names that Karpenter has are Karpenter's.
 type metrics struct {
 	decisions, claims          *prometheus.CounterVec
+	rebooted                   *prometheus.CounterVec
 	allowed, eligible, blocked *prometheus.GaugeVec
 	paused                     *prometheus.GaugeVec
 	evaluation                 prometheus.Histogram
@@ -41,6 +42,9 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "karpenter_nodeclaims_disrupted_total", Help: "NodeClaims taken away, by reason.",
 		}, []string{"reason", "nodepool"}),
+		rebooted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "coppice_nodeclaims_rebooted_total", Help: "NodeClaims whose instance was rebooted to repair it.",
+		}, []string{"nodepool"}),
 		allowed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "karpenter_nodepools_allowed_disruptions", Help: "How many more nodes the budgets let go now.",
 		}, []string{"nodepool", "reason"}),
@@ -67,6 +71,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}{
 		{m.decisions, func(c prometheus.Collector) { m.decisions = c.(*prometheus.CounterVec) }},
 		{m.claims, func(c prometheus.Collector) { m.claims = c.(*prometheus.CounterVec) }},
+		{m.rebooted, func(c prometheus.Collector) { m.rebooted = c.(*prometheus.CounterVec) }},
 		{m.allowed, func(c prometheus.Collector) { m.allowed = c.(*prometheus.GaugeVec) }},
 		{m.eligible, func(c prometheus.Collector) { m.eligible = c.(*prometheus.GaugeVec) }},
 		{m.blocked, func(c prometheus.Collector) { m.blocked = c.(*prometheus.GaugeVec) }},
@@ -136,7 +141,7 @@ const repeat = 15 * time.Minute
 func silent(code string) bool {
 	switch code {
 	case codeGoing, codeStarting, "NotEmpty", "NotDrifted", "Healthy", "ConsolidateAfter", "Nominated", "NotInitialized",
-		"NotSearched", "NoCheaper", "Replacement", "WhenEmpty", "Never", "StaticNodePool", "MinNodeLifetime", "Wave":
+		"NotSearched", "NoCheaper", "Replacement", "WhenEmpty", "Never", "StaticNodePool", "MinNodeLifetime", "Wave", codeRebooted:
 		return true
 	}
 	return false

@@ -14,6 +14,9 @@ const (
 	AnnotationDisruption = Group + "/disruption"
 	// AnnotationReplaces holds a Disruption's ID on each claim that it has brought in.
 	AnnotationReplaces = Group + "/replaces"
+	// AnnotationRebooted holds when the claim's instance was rebooted to repair it, in
+	// RFC 3339. It is written before the cloud is asked.
+	AnnotationRebooted = Group + "/rebooted"
 )
 
 // Disruption is a command under way: machines that go together, after others have come

@@ -2,7 +2,9 @@ package sugar
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,6 +71,15 @@ func (o Options) check(expiry time.Duration) []Fault {
 	case "", "Priced", "Respect", "Ignore":
 	default:
 		report("write Priced, Respect or Ignore", "preferencePolicy")
+	}
+	if r := o.Repair; r != nil {
+		for _, condition := range slices.Sorted(maps.Keys(r.Tolerate)) {
+			if !slices.Contains(RepairConditions(), condition) {
+				report("there is no repair for this condition; write one of "+strings.Join(RepairConditions(), ", "), "repair", "tolerate", condition)
+			} else if d, err := time.ParseDuration(r.Tolerate[condition]); err != nil || d <= 0 {
+				report("write a duration such as 10m", "repair", "tolerate", condition)
+			}
+		}
 	}
 	if c := o.ConsolidateAfter; c != nil {
 		for _, f := range []struct{ name, text string }{{"empty", c.Empty}, {"underutilized", c.Underutilized}} {

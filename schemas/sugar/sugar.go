@@ -40,6 +40,7 @@ const (
 	AnnotationDriftApproval                 = coppice.Group + "/drift-approval"
 	AnnotationReturnToHigherWeight          = coppice.Group + "/return-to-higher-weight"
 	AnnotationPreferencePolicy              = coppice.Group + "/preference-policy"
+	AnnotationRepair                        = coppice.Group + "/repair"
 )
 
 // Options say how a pool's nodes may be taken away, beyond spec.disruption.
@@ -72,6 +73,38 @@ type Options struct {
 	// PreferencePolicy says what pods' preferences are worth on the pool's nodes:
 	// Priced, Respect or Ignore. It takes the place of the controller's.
 	PreferencePolicy string `json:"preferencePolicy,omitempty"`
+	// Repair says what becomes of unhealthy nodes, where the gate NodeRepair is on.
+	Repair *Repair `json:"repair,omitempty"`
+}
+
+// Repair is about nodes with a condition that says that they are ill.
+type Repair struct {
+	// Reboot lets a node be rebooted, once in its life, before it is replaced.
+	Reboot bool `json:"reboot,omitempty"`
+	// Tolerate says for how long a Node's condition, one of RepairConditions, may be bad,
+	// in place of the default.
+	Tolerate map[string]string `json:"tolerate,omitempty"`
+}
+
+// RepairConditions lists the conditions of Nodes for which there is repair: the kubelet's
+// own, and those of the EKS node monitoring agent.
+func RepairConditions() []string {
+	return []string{"AcceleratedHardwareReady", "ContainerRuntimeReady", "KernelReady", "NetworkingReady", "Ready", "StorageReady"}
+}
+
+// Rebooting reports whether nodes are rebooted before they are replaced.
+func (o Options) Rebooting() bool { return o.Repair != nil && o.Repair.Reboot }
+
+// Tolerated is for how long the condition may be bad; fallback where the pool doesn't say.
+func (o Options) Tolerated(condition string, fallback time.Duration) time.Duration {
+	if o.Repair == nil {
+		return fallback
+	}
+	d, err := time.ParseDuration(o.Repair.Tolerate[condition])
+	if err != nil {
+		return fallback
+	}
+	return d
 }
 
 // ApprovalRequired is the DriftApproval that approves nothing.
@@ -262,6 +295,9 @@ func (o Options) compile() map[string]annotation {
 	if o.InPlace != nil {
 		out[AnnotationInPlace] = annotation{encode(o.InPlace), []any{"inPlace"}}
 	}
+	if o.Repair != nil {
+		out[AnnotationRepair] = annotation{encode(o.Repair), []any{"repair"}}
+	}
 	if o.ReturnToHigherWeight {
 		out[AnnotationReturnToHigherWeight] = annotation{"true", []any{"returnToHigherWeight"}}
 	}
@@ -283,7 +319,7 @@ func encode(v any) string {
 	// The text is read by people with kubectl, never inside HTML.
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("sugar: a struct of strings without a JSON form: %v", err))
+		panic(fmt.Sprintf("sugar: an option without a JSON form: %v", err))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -323,7 +359,7 @@ func Annotations() []string {
 	return []string{
 		AnnotationBudgets, AnnotationConsolidateAfterEmpty, AnnotationConsolidateAfterUnderutilized, AnnotationDriftApproval,
 		AnnotationInPlace, AnnotationMinNodeLifetime, AnnotationMinSavings, AnnotationPause, AnnotationPreferencePolicy,
-		AnnotationReturnToHigherWeight, AnnotationSoftExpireAfter,
+		AnnotationRepair, AnnotationReturnToHigherWeight, AnnotationSoftExpireAfter,
 	}
 }
 
@@ -354,6 +390,7 @@ func parse(annotations map[string]string, expiry time.Duration) (Options, []Faul
 	read(AnnotationBudgets, &o.Budgets)
 	read(AnnotationPause, &o.Pause)
 	read(AnnotationInPlace, &o.InPlace)
+	read(AnnotationRepair, &o.Repair)
 	read(AnnotationReturnToHigherWeight, &o.ReturnToHigherWeight)
 	read(AnnotationDriftApproval, &o.DriftApproval)
 	read(AnnotationSoftExpireAfter, &o.SoftExpireAfter)

@@ -48,6 +48,7 @@ const everything = pool + `
   driftApproval: 3f29ab04c1
   returnToHigherWeight: true
   preferencePolicy: Ignore
+  repair: {reboot: true, tolerate: {Ready: 10m, StorageReady: 1h}}
 `
 
 func TestCompile(t *testing.T) {
@@ -70,6 +71,7 @@ func TestCompile(t *testing.T) {
 		"coppice.dev/drift-approval":                  "3f29ab04c1",
 		"coppice.dev/return-to-higher-weight":         "true",
 		"coppice.dev/preference-policy":               "Ignore",
+		"coppice.dev/repair":                          `{"reboot":true,"tolerate":{"Ready":"10m","StorageReady":"1h"}}`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("compiled object (-want +got):\n%s", diff)
@@ -91,6 +93,7 @@ func TestCompile(t *testing.T) {
 		"coppice.dev/min-savings from [coppice minSavings]",
 		"coppice.dev/pause from [coppice pause]",
 		"coppice.dev/preference-policy from [coppice preferencePolicy]",
+		"coppice.dev/repair from [coppice repair]",
 		"coppice.dev/return-to-higher-weight from [coppice returnToHigherWeight]",
 		"coppice.dev/soft-expire-after from [coppice softExpireAfter]",
 	}, lines); diff != "" {
@@ -194,6 +197,11 @@ func TestCompileFindsFaults(t *testing.T) {
 			why:  "what the CRD says of its budgets holds for these",
 			obj:  pool + `  budgets: [{nodes: 200%}, {nodes: "1", reasons: [Bored]}]`,
 			want: []string{"[coppice budgets 0 nodes]", "[coppice budgets 1 reasons]"},
+		},
+		"repair": {
+			why:  "a condition that isn't looked at is never tolerated nor repaired",
+			obj:  pool + "  repair: {tolerate: {DiskPressure: 1h, KernelReady: 0s, Ready: 10m}}\n",
+			want: []string{"[coppice repair tolerate DiskPressure]", "[coppice repair tolerate KernelReady]"},
 		},
 		"unknown option": {
 			why:  "a misspelt option would do nothing",

@@ -195,7 +195,8 @@ func deleted(obj any) (*corev1.Pod, bool) {
 	return p, ok
 }
 
-// Boot starts a machine's operating system. A machine boots once.
+// Boot starts a machine's operating system. One that runs isn't booted again before
+// Halt.
 func (f *Fleet) Boot(m Machine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -110,7 +110,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // registerNode creates the Node, and tries again until the API server answers. A
-// Node of the same name that was left by another machine is replaced.
+// Node of the same name that was left by another machine is replaced; its own, from
+// before a reboot, it takes up again.
 func (k *kubelet) registerNode(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	nodes := k.fleet.cfg.Client.CoreV1().Nodes()
 	for {
@@ -122,7 +123,14 @@ func (k *kubelet) registerNode(ctx context.Context, node *corev1.Node) (*corev1.
 			return nil, fmt.Errorf("register the node: %w", err)
 		case apierrors.IsAlreadyExists(err):
 			old, getErr := nodes.Get(ctx, node.Name, metav1.GetOptions{})
-			if getErr == nil && old.Spec.ProviderID != node.Spec.ProviderID {
+			switch {
+			case getErr != nil:
+				err = getErr
+			case old.Spec.ProviderID == node.Spec.ProviderID:
+				if old, err = k.registerAgain(ctx, old); err == nil {
+					return old, nil
+				}
+			default:
 				err = nodes.Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(old.UID))})
 			}
 		}
@@ -133,6 +141,19 @@ func (k *kubelet) registerNode(ctx context.Context, node *corev1.Node) (*corev1.
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// registerAgain says of the machine's Node that it has been booted again and isn't ready.
+func (k *kubelet) registerAgain(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	starting := condition(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", "the machine has just booted", metav1.Now())
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{
+		"conditions": []corev1.NodeCondition{starting},
+		"nodeInfo":   map[string]any{"bootID": nextBootID(node.Status.NodeInfo.BootID)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encode a node's status: %w", err)
+	}
+	return k.fleet.cfg.Client.CoreV1().Nodes().PatchStatus(ctx, node.Name, patch)
 }
 
 // initialize does what the cloud controller manager does with a new Node that

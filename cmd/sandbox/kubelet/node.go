@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,9 +78,16 @@ func NewNode(m Machine, s Settings, version string, now time.Time) (*corev1.Node
 	}, nil
 }
 
-// bootID stays the same for as long as the machine runs.
+// bootID is that of a machine's first boot.
 func bootID(id string) string {
-	hex := fmt.Sprintf("%032s", strings.TrimPrefix(id, "i-"))
+	return uuid(fmt.Sprintf("%032s", strings.TrimPrefix(id, "i-")))
+}
+
+// nextBootID is that of the boot after the one with the ID.
+func nextBootID(id string) string { return uuid(fmt.Sprintf("%x", sha256.Sum256([]byte(id)))) }
+
+// uuid forms an ID of hexadecimal digits.
+func uuid(hex string) string {
 	return strings.Join([]string{hex[:8], hex[8:12], hex[12:16], hex[16:20], hex[20:32]}, "-")
 }
 

@@ -234,6 +234,10 @@ func (s *Stack) follow(region string, i ec2sim.Instance) {
 		if i.Failed {
 			return
 		}
+		if i.Rebooting {
+			s.Kubelets.Halt(i.ID)
+			return
+		}
 		if typ, ok := s.EC2.TypeInfo(i.Type); ok {
 			s.Kubelets.Boot(machine(region, i, typ))
 		}

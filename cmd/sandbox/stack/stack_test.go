@@ -301,6 +301,15 @@ func testLifecycle(t *testing.T, f fixture) {
 		t.Errorf("capacity is %v", node.Status.Capacity)
 	}
 
+	// A machine that reboots comes back as the same Node.
+	if _, err := f.ec2.RebootInstances(ctx, &ec2.RebootInstancesInput{InstanceIds: ids}); err != nil {
+		t.Fatal(err)
+	}
+	awaitAll(t, f, "the node to be booted again", time.Minute, &corev1.NodeList{}, func(nodes []*corev1.Node) (bool, string) {
+		ok, why := readyNodes(1)(nodes)
+		return ok && nodes[0].UID == node.UID && nodes[0].Status.NodeInfo.BootID != node.Status.NodeInfo.BootID, why
+	})
+
 	// A machine that ends without a drain takes its node along, and its pods are
 	// made anew.
 	f.terminate(t, ids...)

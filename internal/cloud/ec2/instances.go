@@ -155,6 +155,12 @@ func (p *Provider) terminate(ctx context.Context, ids []string) error {
 	return nil
 }
 
+// Reboot is as in cloud.Provider. EC2 ignores it for an instance that has ended.
+func (p *Provider) Reboot(ctx context.Context, id string) error {
+	_, err := p.ec2.RebootInstances(ctx, &ec2.RebootInstancesInput{InstanceIds: []string{id}})
+	return failed("reboot instance "+id, err)
+}
+
 // Tag is as in cloud.Provider. Tags that the instance is known to have cost no call.
 func (p *Provider) Tag(ctx context.Context, id string, tags map[string]string) error {
 	missing := maps.Clone(tags)

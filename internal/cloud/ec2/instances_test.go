@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -268,5 +269,29 @@ func TestTerminateFailsAsAWhole(t *testing.T) {
 			t.Errorf("%s: %d calls, want %d", code, n, want)
 		}
 		w.sim.EndEffects()
+	}
+}
+
+func TestReboot(t *testing.T) {
+	w := newWorld(t)
+	p := w.provider()
+	class := w.resolve(p, newClass())
+	i := w.launch(p, w.request(p, class, w.claim("1"), []string{"m5.large"}, []string{cloud.OnDemand}))
+	w.clock.Advance(time.Minute)
+	if err := p.Reboot(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if sim, _ := w.sim.Instance(i.ID); !sim.Rebooting || sim.State != ec2sim.StateRunning {
+		t.Errorf("EC2 has %+v", sim)
+	}
+	err := p.Reboot(t.Context(), "i-0123456789abcdef0")
+	if err == nil || !strings.Contains(err.Error(), "reboot instance i-0123456789abcdef0: "+codeInstanceNotFound) {
+		t.Errorf("an unknown instance: %v", err)
+	}
+	if err := p.Terminate(t.Context(), i.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Reboot(t.Context(), i.ID); err != nil {
+		t.Errorf("one that ends: %v", err)
 	}
 }

@@ -131,6 +131,9 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 	if err := p.Tag(t.Context(), made[0].ID, map[string]string{"Name": "ip-10-0-0-1"}); err != nil {
 		t.Fatal(err)
 	}
+	if err := p.Reboot(t.Context(), made[0].ID); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := p.Troubled(t.Context()); err != nil {
 		t.Fatal(err)
 	}
