@@ -342,6 +342,15 @@ func (v *vetter) vetPart(p *part) error {
 		return render.NewValidator(judge, v.live), nil
 	}
 	err := isolate.Each(context.Background(), p.tree.fs, clusters, bounds, func(r render.Result) {
+		if len(clusters) > 1 {
+			for _, found := range []diag.List{r.Judged, r.Findings, r.Validated} {
+				for i := range found {
+					if found[i].Object != "" {
+						found[i].Cluster = r.Bundle.Cluster
+					}
+				}
+			}
+		}
 		v.findings = append(v.findings, p.tree.located(r.Judged)...)
 		v.describe(r.Rules)
 		reader.note(r)

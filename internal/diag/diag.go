@@ -94,12 +94,23 @@ type Finding struct {
 	Pos Position `json:"pos"`
 	// Object names what the finding is about, as in "NodePool/general".
 	Object string `json:"object,omitempty"`
+	// Cluster is the cluster of the object, where a tree has several.
+	Cluster string `json:"cluster,omitempty"`
 	// Path is the field inside the object, as in "spec.template.spec.taints[0].key".
 	Path string `json:"path,omitempty"`
 	// Help says what to do next, as a full clause.
 	Help string `json:"help,omitempty"`
 	// Related holds further places in the order in which they should be read.
 	Related []Related `json:"related,omitempty"`
+}
+
+// about says what the finding is about: the object, the field and the cluster.
+func (f Finding) about() string {
+	about := strings.TrimSpace(f.Object + " " + f.Path)
+	if f.Cluster != "" {
+		about += " in " + f.Cluster
+	}
+	return about
 }
 
 // Rule describes what findings of one code have in common.
@@ -134,7 +145,7 @@ func (l List) Count(s Severity) int {
 }
 
 // Sorted returns the findings in reading order (file, line, column, severity,
-// object, path, code, message) with exact repeats of one rule at one place removed.
+// object, path, code, message, cluster) with exact repeats of one rule at one place removed.
 func (l List) Sorted() List {
 	out := slices.Clone(l)
 	slices.SortStableFunc(out, compare)
@@ -149,5 +160,6 @@ func compare(a, b Finding) int {
 		strings.Compare(a.Path, b.Path),
 		strings.Compare(a.Code, b.Code),
 		strings.Compare(a.Message, b.Message),
+		strings.Compare(a.Cluster, b.Cluster),
 	)
 }

@@ -20,7 +20,7 @@ func WriteMarkdown(w io.Writer, l List) error {
 		if f.Pos.IsValid() {
 			p.printf(" at %s", codeSpan(f.Pos.String()))
 		}
-		if about := strings.TrimSpace(f.Object + " " + f.Path); about != "" {
+		if about := f.about(); about != "" {
 			p.printf(", %s", codeSpan(about))
 		}
 		p.printf("  \n  %s", Inert(clean(f.Message)))

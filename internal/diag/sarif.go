@@ -43,6 +43,11 @@ type (
 		Message          sarifMessage    `json:"message"`
 		Locations        []sarifLocation `json:"locations,omitempty"`
 		RelatedLocations []sarifLocation `json:"relatedLocations,omitempty"`
+
+		Properties *sarifProperties `json:"properties,omitempty"`
+	}
+	sarifProperties struct {
+		Cluster string `json:"cluster"`
 	}
 	sarifMessage struct {
 		Text string `json:"text"`
@@ -100,6 +105,9 @@ func WriteSARIF(w io.Writer, l List, version string, sources Sources, rules map[
 		}
 		if here.Physical != nil || here.Logical != nil {
 			r.Locations = []sarifLocation{here}
+		}
+		if f.Cluster != "" {
+			r.Properties = &sarifProperties{f.Cluster}
 		}
 		for i, rel := range f.Related {
 			if at := src.physical(rel.Pos); at != nil {
@@ -177,7 +185,7 @@ func uri(file string) string {
 // have one text.
 func sentence(f Finding) string {
 	text := f.Message
-	if about := strings.TrimSpace(f.Object + " " + f.Path); about != "" {
+	if about := f.about(); about != "" {
 		text = about + ": " + text
 	}
 	return cmp.Or(strings.TrimSuffix(text+". "+upperFirst(f.Help), ". "), text)

@@ -69,7 +69,7 @@ func WriteText(w io.Writer, l List, o TextOptions) error {
 		}
 		p.printf("%s: %s\n", paint(color, fmt.Sprintf("%s[%s]", f.Severity, f.Code)), paint("1", clean(f.Message)))
 		margin := p.excerpt(src, f.Pos, func(caret string) string { return paint(color, caret) })
-		if about := strings.TrimSpace(f.Object + " " + f.Path); about != "" {
+		if about := f.about(); about != "" {
 			p.printf("%s = %s\n", margin, clean(about))
 		}
 		for _, r := range f.Related {
