@@ -43,9 +43,12 @@ func (c *converter) classSpec(spec map[string]any, path []any) {
 		}
 		delete(spec, s.old)
 		here := at(path, s.old)
-		if c.set(spec, s.now, c.terms(selector, s.now == "amiSelectorTerms", here), here) {
+		if c.set(spec, s.now, c.terms(selector, s.old, here), here) {
 			c.moved(here, fmt.Sprintf("%s is a list of %s in v1", s.old, s.now))
 		}
+	}
+	if kubelet, ok := spec["kubelet"].(map[string]any); ok {
+		c.kubeletFields(kubelet, at(path, "kubelet"))
 	}
 	if _, ok := spec["launchTemplate"]; ok {
 		delete(spec, "launchTemplate")
@@ -68,7 +71,8 @@ const maxTerms = 30
 // terms writes a selector of v1alpha1 as terms. Names that select by something else than
 // tags had the prefix aws. All names had to match, and each of the values of a list with
 // commas would do: each combination of values is a term.
-func (c *converter) terms(selector map[string]any, images bool, path []any) []any {
+func (c *converter) terms(selector map[string]any, field string, path []any) []any {
+	images := field == "amiSelector"
 	var ids []any
 	out := []any{map[string]any{}}
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
@@ -81,6 +85,10 @@ func (c *converter) terms(selector map[string]any, images bool, path []any) []an
 			for _, id := range values {
 				ids = append(ids, map[string]any{"id": strings.TrimSpace(id)})
 			}
+			continue
+		}
+		if key == "aws::name" && field == "subnetSelector" {
+			c.lossy(at(path, key), "v1 doesn't select subnets by aws::name", "select by the tag Name")
 			continue
 		}
 		if len(out)*len(values) > maxTerms {
@@ -104,6 +112,17 @@ func (c *converter) terms(selector map[string]any, images bool, path []any) []an
 		}
 		out = next
 	}
+	if first := out[0].(map[string]any); first["name"] != nil && first["tags"] != nil && !images {
+		c.lossy(path, "the selector wants both a name and tags, and a term of v1 has either; the tags are kept", "select by one of them")
+		for _, term := range out {
+			delete(term.(map[string]any), "name")
+		}
+		out = distinct(out)
+	}
+	if len(ids) > maxTerms {
+		c.lossy(path, fmt.Sprintf("the selector has %d IDs, more than the %d terms that v1 takes; the first ones are kept", len(ids), maxTerms), "select by tags")
+		ids = ids[:maxTerms]
+	}
 	if len(out[0].(map[string]any)) > 0 {
 		if ids == nil {
 			return out
@@ -111,6 +130,16 @@ func (c *converter) terms(selector map[string]any, images bool, path []any) []an
 		c.lossy(path, "the selector wants both an ID and something else, and a term of v1 has either; the IDs are kept", "select by one of them")
 	}
 	return ids
+}
+
+// distinct leaves out terms that are there already.
+func distinct(terms []any) []any {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(terms, func(t any) bool {
+		form := formOf(t)
+		defer func() { seen[form] = true }()
+		return seen[form]
+	})
 }
 
 // complete fills in what v1 wants to know about a class. What a default was is written

@@ -153,6 +153,9 @@ func (c *converter) document() {
 		c.wantForms(v)
 	}
 	group, version, kind := c.doc.GVK.Group, c.doc.GVK.Version, c.doc.GVK.Kind
+	if !c.known() {
+		return
+	}
 	switch {
 	case kind == "" && v["nodegroup"] != nil, v["nodegroupName"] != nil && kind == "":
 		c.nodeGroup(v)
@@ -179,6 +182,45 @@ func (c *converter) document() {
 	default:
 		c.note(diag.Info, CodeSkipped, []any{"kind"}, kind+" isn't about nodes, so it is skipped", "")
 	}
+}
+
+// versions are those that the kinds of Karpenter are read of.
+func versions() map[string]map[string][]string {
+	return map[string]map[string][]string{
+		"karpenter.sh": {
+			"NodePool": {"v1", "v1beta1"}, "Provisioner": {"v1alpha5"}, "NodeOverlay": {"v1alpha1"},
+			"NodeClaim": {"v1", "v1beta1"}, "Machine": {"v1alpha5"},
+		},
+		"karpenter.k8s.aws": {"EC2NodeClass": {"v1", "v1beta1"}, "AWSNodeTemplate": {"v1alpha1"}},
+	}
+}
+
+// known refuses kinds and versions of Karpenter's groups that aren't read here: what is
+// misspelt would pass for something that isn't about nodes.
+func (c *converter) known() bool {
+	group, version, kind := c.doc.GVK.Group, c.doc.GVK.Version, c.doc.GVK.Kind
+	kinds, ours := versions()[group]
+	switch {
+	case kind == "" || !ours && !strings.HasPrefix(group, "karpenter."):
+		return true
+	case !ours:
+		help := "import what is of karpenter.sh and karpenter.k8s.aws"
+		if s := render.Nearest(group, slices.Collect(maps.Keys(versions()))); s != "" {
+			help = fmt.Sprintf("write %s if that is meant", s)
+		}
+		c.lossy([]any{"apiVersion"}, fmt.Sprintf("%s of the group %s has no counterpart here", kind, group), help)
+	case kinds[kind] == nil:
+		help := "its kinds are " + strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
+		if s := render.Nearest(kind, slices.Collect(maps.Keys(kinds))); s != "" {
+			help = fmt.Sprintf("write %s if that is meant", s)
+		}
+		c.lossy([]any{"kind"}, fmt.Sprintf("%s has no kind %s", group, kind), help)
+	case !slices.Contains(kinds[kind], version):
+		c.lossy([]any{"apiVersion"}, fmt.Sprintf("%s/%s has no %s that is known here", group, version, kind), "write it in one of the versions "+strings.Join(kinds[kind], ", "))
+	default:
+		return true
+	}
+	return false
 }
 
 // wantForms refuses what is neither object nor list where the conversion reads or writes one.

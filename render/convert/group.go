@@ -77,6 +77,16 @@ func (g *group) state(names ...string) {
 	}
 }
 
+// scaling passes over fields that say how EC2 scales the group.
+func (g *group) scaling(names ...string) {
+	for _, name := range names {
+		if _, ok := g.from[name]; ok {
+			delete(g.from, name)
+			g.note(diag.Info, CodeSkipped, g.at(name), name+" is for EC2's own scaling, which a pool doesn't have, so it is skipped", "")
+		}
+	}
+}
+
 // finish puts the pool and its class into the result. What nobody has read can't be
 // carried over.
 func (g *group) finish() {
@@ -371,8 +381,9 @@ func (g *group) scalingGroup() {
 	g.unless("AvailabilityZoneDistribution", "CapacityDistributionStrategy", "balanced-best-effort")
 	g.unless("AvailabilityZoneImpairmentPolicy", "ZonalShiftEnabled", false)
 	g.unless("CapacityReservationSpecification", "CapacityReservationPreference", "default")
-	g.state("AutoScalingGroupARN", "CreatedTime", "DefaultCooldown", "HealthCheckGracePeriod", "HealthCheckType", "Instances", "ServiceLinkedRoleARN", "Status",
-		"TerminationPolicies", "SuspendedProcesses", "EnabledMetrics", "NewInstancesProtectedFromScaleIn", "TrafficSources", "CapacityRebalance", "PredictedCapacity", "WarmPoolSize")
+	g.state("AutoScalingGroupARN", "CreatedTime", "Instances", "ServiceLinkedRoleARN", "Status", "PredictedCapacity", "WarmPoolSize")
+	g.scaling("DefaultCooldown", "HealthCheckGracePeriod", "HealthCheckType", "TerminationPolicies", "SuspendedProcesses", "EnabledMetrics",
+		"NewInstancesProtectedFromScaleIn", "TrafficSources", "CapacityRebalance")
 }
 
 // template says that a launch template's content isn't in what was given.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/diag"
+	"github.com/coppice-dev/coppice/render"
 )
 
 // kubelet are the settings that a pool had for its kubelets before v1, where they stand on
@@ -32,6 +33,7 @@ func (c *converter) takeKubelet(spec map[string]any) (move func()) {
 			delete(settings, "containerRuntime")
 			c.lossy(at(path, "containerRuntime"), "v1 has no containerRuntime: nodes have the one of their image", "remove it")
 		}
+		c.kubeletFields(settings, path)
 		return kubelet{from: c, path: path, spec: spec, value: settings}, true
 	}
 	k, ok := take(sub(spec, "template", "spec"), "kubelet", []any{"spec", "template", "spec", "kubelet"})
@@ -43,6 +45,15 @@ func (c *converter) takeKubelet(spec map[string]any) (move func()) {
 	return func() {
 		if ok {
 			c.result.kubelets = append(c.result.kubelets, k)
+		}
+	}
+}
+
+// kubeletFields warns of settings that the kubelet doesn't have.
+func (c *converter) kubeletFields(settings map[string]any, path []any) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if message, help := render.UnknownKubeletField(name); message != "" {
+			c.note(diag.Warning, render.CodeDoubtful, at(path, name), message, help)
 		}
 	}
 }

@@ -21,11 +21,11 @@ func (c *converter) part(v map[string]any) {
 	switch {
 	case isList && len(items) > 0 && hasKeys(items, "key", "operator"):
 		v = map[string]any{"requirements": items}
-		c.requirements(items, []any{render.PartList})
+		c.requirements(v, "requirements", []any{render.PartList})
 	case isClass:
 		c.classSpec(v, nil)
 	case isPool && v["requirements"] != nil && len(v) == 1:
-		c.requirements(v["requirements"], []any{"requirements"})
+		c.requirements(v, "requirements", []any{"requirements"})
 	case isPool:
 		c.poolSpec(v, nil)
 	case hasSpec:

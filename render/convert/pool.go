@@ -44,7 +44,7 @@ func (c *converter) poolSpec(spec map[string]any, path []any) {
 
 // templateSpec converts the spec of a pool's template.
 func (c *converter) templateSpec(spec, inner map[string]any, path []any) {
-	c.requirements(inner["requirements"], at(path, "requirements"))
+	c.requirements(inner, "requirements", at(path, "requirements"))
 	if _, ok := inner["kubelet"]; ok {
 		delete(inner, "kubelet")
 		c.lossy(at(path, "kubelet"), "kubelet settings belong to the EC2NodeClass in v1", "move them to spec.kubelet of the class")
@@ -66,6 +66,10 @@ func (c *converter) names(meta map[string]any, path []any) {
 			}
 			x, from := all[old], at(path, field, old)
 			delete(all, old)
+			if old == provisionerName {
+				c.ownName(from, x == c.doc.Name)
+				continue
+			}
 			if c.set(all, now, x, from) {
 				c.moved(from, fmt.Sprintf("%s is %s in v1", old, now))
 			}
@@ -87,15 +91,41 @@ func renamed() map[string]string {
 	}
 }
 
-func (c *converter) requirements(v any, path []any) {
-	for i, item := range list(v) {
+// provisionerName is the label that nodes had the name of their Provisioner in. What it
+// is in v1, karpenter.sh/nodepool, no template may have: the controller sets it.
+const provisionerName = "karpenter.sh/provisioner-name"
+
+// ownName leaves out what a template says about provisionerName.
+func (c *converter) ownName(from []any, same bool) {
+	if same {
+		c.moved(from, provisionerName+" is karpenter.sh/nodepool in v1, which every node has without it; it is left out")
+		return
+	}
+	c.lossy(from, provisionerName+" is karpenter.sh/nodepool in v1, which a pool can't set: it is the pool's name", "remove it, or give nodes a label of your own")
+}
+
+// requirements converts the list of requirements in a struct, if there is one.
+func (c *converter) requirements(in map[string]any, name string, path []any) {
+	all, ok := in[name].([]any)
+	if !ok {
+		return
+	}
+	kept := make([]any, 0, len(all))
+	for i, item := range all {
 		r, _ := item.(map[string]any)
 		key, _ := r["key"].(string)
+		if key == provisionerName {
+			values := list(r["values"])
+			c.ownName(at(path, i, "key"), r["operator"] == "In" && len(values) == 1 && values[0] == c.doc.Name)
+			continue
+		}
 		if now, ok := renamed()[key]; ok {
 			r["key"] = now
 			c.moved(at(path, i, "key"), fmt.Sprintf("%s is %s in v1", key, now))
 		}
+		kept = append(kept, item)
 	}
+	in[name] = kept
 }
 
 // disruption converts spec.disruption.
@@ -127,6 +157,11 @@ func (c *converter) expireAfter(spec map[string]any, after any, from []any, mess
 	}
 	inner["expireAfter"] = after
 	c.moved(from, message)
+	if after != "Never" {
+		c.note(diag.Warning, CodeDefault, from,
+			"a node at its expireAfter is drained at once in v1, whatever budgets say and without a replacement first; before v1 budgets held and the replacement came first",
+			fmt.Sprintf("to keep that, write coppice: softExpireAfter: %q in the pool, and a longer expireAfter", after))
+	}
 }
 
 // classRef completes the reference to a class.
@@ -200,6 +235,12 @@ func (c *converter) provisioner(v map[string]any) map[string]any {
 		inner["expireAfter"] = "Never"
 		c.note(diag.Warning, CodeDefault, path, "a Provisioner without ttlSecondsUntilExpired keeps nodes for ever; the default of v1 is 720h, so expireAfter: Never is written", "remove it, so that nodes get new images")
 	}
+	if sub(spec, "disruption")["budgets"] == nil {
+		c.note(diag.Info, CodeDefault, path, "a Provisioner has no budgets; in v1, no more than 10% of a pool's nodes are disrupted at a time unless disruption.budgets says otherwise", "")
+	}
+	if len(sub(spec, "disruption")) == 0 {
+		delete(spec, "disruption")
+	}
 	require := func(message, help, key, operator string, values ...any) {
 		inner["requirements"] = append(list(inner["requirements"]), map[string]any{"key": key, "operator": operator, "values": values})
 		c.note(diag.Warning, CodeDefault, at(path, "requirements"), message, help)
@@ -232,7 +273,7 @@ func requires(template map[string]any, labels ...string) bool {
 // provisionerFields moves the fields that a Provisioner had at the top of its spec.
 func (c *converter) provisionerFields(spec map[string]any, path []any) {
 	c.names(spec, path)
-	c.requirements(spec["requirements"], at(path, "requirements"))
+	c.requirements(spec, "requirements", at(path, "requirements"))
 	for _, f := range []struct {
 		name string
 		to   []string
