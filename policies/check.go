@@ -251,7 +251,7 @@ func (s *Ruleset) choose() {
 		s.configure(s.rules[id], layers[id])
 	}
 	for _, w := range s.settings.waivers {
-		if !w.broken && s.rules[w.rule] == nil {
+		if w.rule != "" && s.rules[w.rule] == nil {
 			unknown(choice{name: w.rule, pos: w.pos})
 		}
 	}
@@ -380,6 +380,10 @@ func (s *Ruleset) Check(b render.Bundle, known diag.List) diag.List {
 			}
 			a := r.judge(in)
 			if a.err != nil {
+				for i, w := range s.settings.waivers {
+					// What the rule would say isn't known.
+					s.settings.waivers[i].used = w.used || w.covers(id, o.ID(), s.cluster)
+				}
 				if !faulty[o.ID()] {
 					findings = append(findings, diag.Finding{
 						Code: CodeEvaluation, Message: fmt.Sprintf("the rule %s fails: %s", id, firstLine(a.err)), Pos: r.Pos, Object: o.ID(),

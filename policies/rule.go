@@ -214,7 +214,8 @@ func (r *reader) rule(id string, v cue.Value) *Rule {
 		given[name] = true
 		switch name {
 		case "severity":
-			if rule.Severity = r.text(v, name); !slices.Contains([]string{"deny", "warn", "info"}, rule.Severity) {
+			before := len(r.findings)
+			if rule.Severity = r.text(v, name); len(r.findings) == before && !slices.Contains([]string{"deny", "warn", "info"}, rule.Severity) {
 				r.fail(v, fmt.Sprintf("%q is no severity", rule.Severity), "write deny, warn or info")
 			}
 		case "kind":

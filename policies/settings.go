@@ -141,7 +141,11 @@ func (r *reader) selection(v cue.Value) selection {
 			s.except = r.choices(v, name)
 		case "severity":
 			r.fields(v, "", nil, func(rule string, v cue.Value) {
+				before := len(r.findings)
 				level := r.text(v, "a severity")
+				if len(r.findings) > before {
+					return
+				}
 				if _, ok := severityOf(level); !ok {
 					r.fail(v, fmt.Sprintf("%q is no severity", level), "write deny, warn or info")
 					return

@@ -62,6 +62,11 @@ func (r *review) mend(m mend) {
 // leaveOut mends the fault of a value by leaving it out. An element of a list is
 // replaced by one that the schema has nothing against.
 func (r *review) leaveOut(path []any) {
+	// A budget asks for either where the other one is.
+	if stand := map[string]string{"schedule": "@daily", "duration": "1h"}[last(path)]; stand != "" && len(path) > 2 && path[len(path)-3] == "budgets" {
+		r.mend(mend{path: path, value: stand, put: true})
+		return
+	}
 	r.mend(mend{path: path, value: r.shape.at(PathString(path)).sample()})
 }
 
@@ -358,6 +363,18 @@ func (r *review) isFaulty(path []any) bool {
 	return slices.ContainsFunc(r.faulty, func(f []any) bool { return contained(path, f) })
 }
 
+// hasFaultyElement reports whether a finding is about an element of the list at path: what
+// its rule says of the list follows from that.
+func (r *review) hasFaultyElement(path []any) bool {
+	return slices.ContainsFunc(r.faulty, func(f []any) bool {
+		if len(f) != len(path)+1 {
+			return false
+		}
+		_, element := f[len(path)].(int)
+		return element && slices.Equal(f[:len(path)], path)
+	})
+}
+
 // reportErrors reports what CUE said about a part of the object, errors about one
 // place as one finding. It returns whether there was something new in it.
 func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []any) (found bool) {
@@ -376,6 +393,11 @@ func (r *review) reportErrors(s *shape, errs []errors.Error, data any, path []an
 			continue
 		}
 		found = true
+		if r.hasFaultyElement(at) {
+			r.faulty = append(r.faulty, at)
+			r.leaveOut(at)
+			continue
+		}
 		x, ok := lookup(data, below)
 		f := faultOf(x, byPlace[pathKey(below)])
 		if !ok {

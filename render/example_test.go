@@ -13,9 +13,15 @@ func ExampleRender() {
 nodePools: general: spec: {
 	wieght: 10
 	template: spec: {
-		nodeClassRef: {group: "example.com", kind: "NodeClass", name: "default"}
+		nodeClassRef: {group: "karpenter.k8s.aws", kind: "EC2NodeClass", name: "default"}
 		requirements: []
 	}
+}
+nodeClasses: default: spec: {
+	role: "nodes"
+	amiSelectorTerms: [{alias: "al2023@v20260101"}]
+	subnetSelectorTerms: [{tags: cluster: "prod"}]
+	securityGroupSelectorTerms: [{tags: cluster: "prod"}]
 }
 `)}}
 	_, findings := render.Render(tree, "prod")

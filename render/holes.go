@@ -133,7 +133,7 @@ func (t *tree) dig(f *ast.File) {
 				return false
 			}
 		case *ast.Ident:
-			if isHole(n) {
+			if !declares(c.Parent().Node(), n) && isHole(n) {
 				c.Replace(&ast.BottomLit{Bottom: n.Pos()})
 				return false
 			}
@@ -163,6 +163,26 @@ func (t *tree) dig(f *ast.File) {
 		}
 		return true
 	}, nil)
+}
+
+// declares reports whether an identifier is the name of something rather than a reference:
+// that of a field, of an alias, or of what is selected.
+func declares(parent ast.Node, id *ast.Ident) bool {
+	switch p := parent.(type) {
+	case *ast.Field:
+		return p.Label == id
+	case *ast.Alias:
+		return p.Ident == id
+	case *ast.LetClause:
+		return p.Ident == id
+	case *ast.ForClause:
+		return p.Key == id || p.Value == id
+	case *ast.SelectorExpr:
+		return p.Sel == id
+	case *ast.Package:
+		return true
+	}
+	return false
 }
 
 // declaresObjects reports whether a declaration stands at the top of a file, or of

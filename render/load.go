@@ -242,6 +242,14 @@ func (t *tree) packageName(dir string) (string, diag.List) {
 	if dir == "." && len(first) > 1 {
 		delete(first, SettingsPackage)
 	}
+	if dir == "." && len(first) > 1 {
+		// Settings that begin with the wrong clause are told by who reads them.
+		for _, n := range sortedKeys(first) {
+			if first[n] == settingsFile && len(t.importsOf(dir, n)) == 1 {
+				delete(first, n)
+			}
+		}
+	}
 	names := sortedKeys(first)
 	switch {
 	case len(t.refused) > 0:

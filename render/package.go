@@ -5,6 +5,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
 
 	"github.com/coppice-dev/coppice/internal/diag"
 	"github.com/coppice-dev/coppice/schemas"
@@ -46,6 +47,11 @@ func LoadPackage(fsys fs.FS, dir, name string, edits ...func(*ast.File)) (*Packa
 	if unread := append(notText, t.refused...); unread != nil {
 		return nil, unread.Sorted()
 	}
+	if name == SettingsPackage && dir == "." {
+		if f := t.misplaced(); f != nil {
+			return nil, f
+		}
+	}
 	if name != "" && first[name] == "" {
 		return nil, nil
 	}
@@ -62,6 +68,33 @@ func LoadPackage(fsys fs.FS, dir, name string, edits ...func(*ast.File)) (*Packa
 		return nil, findings.Sorted()
 	}
 	return &Package{Value: v, eval: newEvaluator(t, dir, inst, map[ast.Node]*written{})}, findings
+}
+
+// misplaced reports a file of settings that belongs to another package: what it says
+// would hold for nothing.
+func (t *tree) misplaced() diag.List {
+	text, err := fs.ReadFile(t, settingsFile)
+	if err != nil {
+		return nil // Whoever keeps settings elsewhere has none here.
+	}
+	f, err := parser.ParseFile(settingsFile, text, parser.PackageClauseOnly)
+	if err != nil || f.PackageName() == SettingsPackage {
+		return nil
+	}
+	message := "the file belongs to no package, so its settings aren't read"
+	if name := f.PackageName(); name != "" {
+		message = "the file belongs to the package " + name + ", so its settings aren't read"
+	}
+	at := diag.Position{File: settingsFile, Line: 1, Col: 1}
+	for _, d := range f.Decls {
+		if p, ok := d.(*ast.Package); ok {
+			at.Line, at.Col = p.Pos().Line(), p.Pos().Column()
+		}
+	}
+	return diag.List{{
+		Code: CodeUnread, Message: message, Pos: at,
+		Help: "begin it with: package " + SettingsPackage + "; what a cluster has stands in other files",
+	}}
 }
 
 // onlySettings reports whether all CUE at the root is settings.

@@ -46,6 +46,8 @@ func references(objects []Object, from origin) diag.List {
 	for _, o := range objects {
 		switch o.GVK.Kind {
 		case kindNodePool:
+			findings = append(findings, provider(o)...)
+			findings = append(findings, taints(o)...)
 			if from == fromPackage || from == fromManifests && len(classes) > 0 {
 				findings = append(findings, nodeClassRef(o, classes, from)...)
 			}
@@ -83,6 +85,66 @@ func nodeClassRef(o Object, classes []string, from origin) diag.List {
 		Code: CodeReference, Message: message, Help: help,
 		Pos: o.Position(path...), Object: o.ID(), Path: PathString(path),
 	}}
+}
+
+// provider judges the kind that a pool's reference names, and says if nobody here serves
+// its group. Neither can be changed once the pool is there.
+func provider(o Object) diag.List {
+	path := []any{"spec", "template", "spec", "nodeClassRef"}
+	ref, _ := lookup(o.Value, path)
+	fields, _ := ref.(map[string]any)
+	group, _ := fields["group"].(string)
+	kind, _ := fields["kind"].(string)
+	f := diag.Finding{Code: CodeReference, Object: o.ID()}
+	switch {
+	case group == "" || kind == "":
+		return nil
+	case group == aws.Group && kind != kindEC2NodeClass:
+		f.Message, f.Help = fmt.Sprintf("%s has no kind %q", group, kind), fmt.Sprintf("did you mean %q?", kindEC2NodeClass)
+		path = append(path, "kind")
+	case group != aws.Group:
+		f.Severity, f.Message = diag.Warning, fmt.Sprintf("no provider here serves the classes of %s, so the pool launches nothing", group)
+		f.Help = fmt.Sprintf("classes are of the group %s", aws.Group)
+		if nearest(group, []string{aws.Group}) != "" {
+			f.Help = fmt.Sprintf("did you mean %s?", aws.Group)
+		}
+		path = append(path, "group")
+	default:
+		return nil
+	}
+	if _, faulty := o.excused[pathKey(path)]; faulty {
+		return nil
+	}
+	f.Pos, f.Path = o.Position(path...), PathString(path)
+	return diag.List{f}
+}
+
+// taints wants each key and effect once, which the controller refuses otherwise.
+func taints(o Object) diag.List {
+	var findings diag.List
+	seen := map[[2]string]bool{}
+	for _, list := range []string{"taints", "startupTaints"} {
+		path := []any{"spec", "template", "spec", list}
+		raw, _ := lookup(o.Value, path)
+		all, _ := raw.([]any)
+		for i, item := range all {
+			fields, _ := item.(map[string]any)
+			key, _ := fields["key"].(string)
+			effect, _ := fields["effect"].(string)
+			if key == "" || effect == "" {
+				continue
+			}
+			taint := [2]string{key, effect}
+			if p := child(path, i); seen[taint] {
+				findings = append(findings, diag.Finding{
+					Code: CodeCondition, Message: fmt.Sprintf("the taint %s:%s is there twice among taints and startupTaints", key, effect),
+					Help: "remove one", Pos: o.Position(p...), Object: o.ID(), Path: PathString(p),
+				})
+			}
+			seen[taint] = true
+		}
+	}
+	return findings
 }
 
 // requirements looks the values of an object's requirements up in the catalogue.

@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,21 @@ const badSchedule = "write a schedule as five cron fields (minute, hour, day, mo
 // sense judges what neither CUE nor the CRDs can: schedules that the controllers'
 // parser refuses, and values that are allowed but can't have been meant.
 func (r *review) sense() {
-	if r.object.GVK.Kind != kindNodePool {
+	switch r.object.GVK.Kind {
+	case kindNodePool:
+	case kindEC2NodeClass:
+		path := []any{"spec", "kubelet"}
+		kubelet, _ := lookup(r.copy, path)
+		fields, _ := kubelet.(map[string]any)
+		for _, name := range sortedKeys(fields) {
+			if message, help := UnknownKubeletField(name); message != "" {
+				p := child(path, name)
+				r.doubt(p, message, help)
+				r.findings[len(r.findings)-1].Pos = r.object.KeyPosition(p...)
+			}
+		}
+		return
+	default:
 		return
 	}
 	for _, at := range [][]any{{"spec", "disruption", "budgets"}, {sugar.Field, "budgets"}} {
@@ -34,11 +49,30 @@ func (r *review) sense() {
 	limits, _ := lookup(r.copy, []any{"spec", "limits"})
 	amounts, _ := limits.(map[string]any)
 	for _, name := range sortedKeys(amounts) {
+		if message, help := unknownResource(name); message != "" {
+			path := []any{"spec", "limits", name}
+			r.doubt(path, message, help)
+			r.findings[len(r.findings)-1].Pos = r.object.KeyPosition(path...)
+		}
 		if strings.HasPrefix(fmt.Sprint(amounts[name]), "-") {
 			path := []any{"spec", "limits", name}
 			r.doubt(path, name+" is limited to less than nothing, so that the pool never launches a node", "write what the pool's nodes may add up to, or replicas: 0 or no pool at all")
 		}
 	}
+}
+
+// unknownResource says what is odd about a resource that a pool is limited by, or
+// nothing. Names without a domain are Kubernetes' own.
+func unknownResource(name string) (message, help string) {
+	known := []string{"cpu", "memory", "ephemeral-storage", "pods", "nodes"}
+	if name == "" || slices.Contains(known, name) || strings.ContainsAny(name, "./") || strings.HasPrefix(name, "hugepages-") || strings.HasPrefix(name, "attachable-volumes-") {
+		return "", ""
+	}
+	help = "the resources of Kubernetes are " + strings.Join(known, ", ") + "; others have a domain, as in nvidia.com/gpu"
+	if s := nearest(name, known); s != "" {
+		help = fmt.Sprintf("did you mean %s?", s)
+	}
+	return fmt.Sprintf("nodes have no resource %s, so that the limit is never reached", name), help
 }
 
 func (r *review) schedule(path []any, text string) {

@@ -39,7 +39,7 @@ func (r *reading) seen(name string, text []byte) {
 	if dir == "." {
 		f, err := parser.ParseFile(name, text, parser.PackageClauseOnly)
 		// What can't be read is told by who reads the settings.
-		r.settings[name] = err == nil && f.PackageName() == render.SettingsPackage || err != nil && name == render.SettingsPackage+".cue"
+		r.settings[name] = name == render.SettingsPackage+".cue" || err == nil && f.PackageName() == render.SettingsPackage
 	}
 }
 
