@@ -104,7 +104,7 @@ func Codes() map[string]string {
 		CodeCondition:       "a value that another field rules out, or a field that another one asks for",
 		CodeUnknownKind:     "there is no schema for the kind",
 		CodeDoubtful:        "a value that is allowed but can't have been meant",
-		CodeReference:       "the class of a pool isn't declared, or no provider here serves it",
+		CodeReference:       "the class of a pool isn't declared, or no provider here serves it; a warning where the package declares no class at all",
 		CodeCatalogue:       "an instance type, family, zone or region isn't known",
 		CodeLabel:           "nothing sets a label, whose name is nearly a well-known one",
 		CodeSugar:           "an option below `coppice` can't be compiled",

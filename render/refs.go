@@ -80,9 +80,14 @@ func nodeClassRef(o Object, classes []string, from origin) diag.List {
 		slices.Sort(classes)
 		help += ", or use one of " + strings.Join(classes, ", ")
 	}
+	severity := diag.Error
+	if len(classes) == 0 {
+		// As with manifests, they may be kept by something else; here nothing says so.
+		severity, help = diag.Warning, help+"; without any class here, the pool waits for one that is kept elsewhere"
+	}
 	path = append(path, "name")
 	return diag.List{{
-		Code: CodeReference, Message: message, Help: help,
+		Severity: severity, Code: CodeReference, Message: message, Help: help,
 		Pos: o.Position(path...), Object: o.ID(), Path: PathString(path),
 	}}
 }
