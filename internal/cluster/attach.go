@@ -78,9 +78,13 @@ func (a *attachments) of(types []cloud.InstanceType) map[string]int {
 // recount changes what is known of a Node or its CSINode. It is called with the lock
 // held.
 func (s *State) recount(node string, change func()) {
-	s.attach.count(s.typeOf(node), attachLimits(s.csiNodes[node]), -1)
+	oldType, old := s.typeOf(node), attachLimits(s.csiNodes[node])
 	change()
-	s.attach.count(s.typeOf(node), attachLimits(s.csiNodes[node]), 1)
+	newType, now := s.typeOf(node), attachLimits(s.csiNodes[node])
+	if oldType != newType || !maps.Equal(old, now) { // most changes are others
+		s.attach.count(oldType, old, -1)
+		s.attach.count(newType, now, 1)
+	}
 }
 
 // typeOf is a Node's instance type, "" if it isn't known.

@@ -63,6 +63,12 @@ func TestAttachLimitsOfTypes(t *testing.T) {
 		}, 1},
 	} {
 		step.do()
+		if moment := s.attach.moment; s.nodes["a"] != nil {
+			node("a")() // as with each heartbeat
+			if s.attach.moment != moment {
+				t.Errorf("%s: the types are translated anew for a node that hasn't changed", step.why)
+			}
+		}
 		if err := m.Sync(s, pools); err != nil {
 			t.Fatal(err)
 		}

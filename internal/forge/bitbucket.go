@@ -201,6 +201,9 @@ func (b *bitbucket) Pull(ctx context.Context, number int) (Pull, error) {
 			return Pull{}, err
 		}
 	}
+	if out.Head == "" || out.Base == "" {
+		return out, nil
+	}
 	var err error
 	out.MergeBase, err = b.mergeBase(ctx, out.Base, out.Head)
 	return out, err

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// NoteBytes is the API's limit of an event's note, less room for an ellipsis.
-	NoteBytes = 1020
+	// noteBytes is the API's limit of an event's note, less room for an ellipsis.
+	noteBytes = 1020
 	// eventLife is how long the API server keeps an event, by its default --event-ttl.
 	eventLife = time.Hour
 	// eventRepeat is how soon an event that is told again is written again. Karpenter
@@ -230,13 +230,16 @@ func (r *Recorder) NeedLeaderElection() bool { return false }
 
 // Start writes until ctx ends, and what is queued then within a second.
 func (r *Recorder) Start(ctx context.Context) error {
+	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })
 	var wg sync.WaitGroup
 	for range eventWriters {
 		wg.Go(func() {
 			for {
 				select {
 				case w := <-r.queue:
-					r.write(ctx, w)
+					r.write(last, w)
 				case <-ctx.Done():
 					return
 				}
@@ -244,8 +247,6 @@ func (r *Recorder) Start(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-	defer cancel()
 	for last.Err() == nil {
 		select {
 		case w := <-r.queue:
@@ -283,8 +284,8 @@ func (r *Recorder) count(ctx context.Context, w writing) error {
 
 // ClipNote bounds a text to what an event's note may have.
 func ClipNote(s string) string {
-	if len(s) <= NoteBytes {
+	if len(s) <= noteBytes {
 		return s
 	}
-	return strings.ToValidUTF8(s[:NoteBytes], "") + "..."
+	return strings.ToValidUTF8(s[:noteBytes], "") + "..."
 }

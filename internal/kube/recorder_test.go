@@ -14,6 +14,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	"github.com/coppice-dev/coppice/internal/testkit"
@@ -91,7 +92,14 @@ func TestRecorder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			kube := fake.NewClientBuilder().WithScheme(testkit.Scheme(t)).Build()
 			clk := clocktesting.NewFakePassiveClock(began)
-			r := NewRecorder(kube, clk, "coppice")
+			r := NewRecorder(interceptor.NewClient(kube, interceptor.Funcs{
+				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+					if err := ctx.Err(); err != nil {
+						return err // as a real one
+					}
+					return c.Create(ctx, o, opts...)
+				},
+			}), clk, "coppice")
 			tc.tell(r, clk)
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()

@@ -271,7 +271,7 @@ func (b *budget) leaves(v *solver, c, instead int32) bool {
 	}
 	sp := v.space
 	ps, _, r := sp.locate(int(c))
-	pool := slices.IndexFunc(sp.pools, func(p poolSpace) bool { return p.first == ps.first })
+	pool := int(sp.poolOf(int(c)))
 	for j, d := range v.menu.limited {
 		need := ps.table.capacity[int(r.typ)*sp.width+int(d)]
 		if instead >= 0 {

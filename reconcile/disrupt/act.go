@@ -41,7 +41,7 @@ func (l *loop) begin(ctx context.Context, commands []Command, byClaim map[string
 		}
 		return l.release(ctx, commands[i], mine[i])
 	})
-	return errors.Join(errors.Join(started...), errors.Join(released...))
+	return errors.Join(append(started, released...)...)
 }
 
 // start writes a command down and creates its replacements. What fails halfway is taken

@@ -121,7 +121,8 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 	l.pace.note(d, l.clock.Now(), took)
 	l.report(ctx, d, in, took)
 
-	errs = append(errs, l.begin(ctx, d.Start, byClaimName(in.Nodes), pools), l.reboot(ctx, d.Reboot, byClaimName(in.Nodes)))
+	named := byClaimName(in.Nodes)
+	errs = append(errs, l.begin(ctx, d.Start, named, pools), l.reboot(ctx, d.Reboot, named))
 	wait := poll
 	if len(commands)+len(d.Start) > 0 || !in.Quiet {
 		wait = busy

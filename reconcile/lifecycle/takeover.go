@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,7 +87,9 @@ func taints(before, after []corev1.Taint) []operation {
 var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // overtaken reports whether the API server refused a patch because a list was changed by
-// somebody else meanwhile.
+// somebody else meanwhile: of a test that fails it says no more than that the patch is
+// invalid, while an object that is has causes.
 func overtaken(err error) bool {
-	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "testing value")
+	var s apierrors.APIStatus
+	return apierrors.IsInvalid(err) && errors.As(err, &s) && (s.Status().Details == nil || len(s.Status().Details.Causes) == 0)
 }

@@ -1,11 +1,15 @@
 package lifecycle
 
 import (
+	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -74,5 +78,21 @@ func TestTakeover(t *testing.T) {
 				t.Errorf("owners %v", got.OwnerReferences)
 			}
 		})
+	}
+}
+
+func TestOvertaken(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a test of the patch failed": {apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", nodes, "n", "testing value /spec/taints/0 failed", 0, false), true},
+		"the Node is invalid":        {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.Required(field.NewPath("spec"), "")}), false},
+		"it is gone":                 {apierrors.NewNotFound(nodes, "n"), false},
+	} {
+		if got := overtaken(tc.err); got != tc.want {
+			t.Errorf("%s: overtaken is %t, want %t", name, got, tc.want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -75,12 +76,7 @@ func incompatible(pool *karpenter.NodePool, types []cloud.InstanceType) string {
 func poolRequirements(pool *karpenter.NodePool) []karpenter.NodeSelectorRequirementWithMinValues {
 	t := pool.Spec.Template
 	out := slices.Clone(t.Spec.Requirements)
-	var keys []string
-	for k := range t.Labels {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(t.Labels)) {
 		out = append(out, karpenter.NodeSelectorRequirementWithMinValues{Key: k, Operator: corev1.NodeSelectorOpIn, Values: []string{t.Labels[k]}})
 	}
 	return out

@@ -121,6 +121,8 @@ func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 				again.RequeueAfter = wait
 			}
 		}
+	} else {
+		apimeta.RemoveStatusCondition(&pool.Status.Conditions, karpenter.ConditionNoCompatibleInstanceTypes)
 	}
 	r.registration(&pool, class)
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
