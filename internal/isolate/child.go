@@ -56,6 +56,9 @@ func serve(in io.Reader, out io.Writer) error {
 	render.Each(tree, h.Clusters, h.Alone, render.Progress{
 		Begun: to.begun, Object: to.object,
 		Done: func(r render.Result) {
+			if judge != nil {
+				to.frame(frameJudging, nil)
+			}
 			to.flush()
 			if judge != nil {
 				r.Judged = judge.Check(r.Bundle, r.Findings)

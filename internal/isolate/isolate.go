@@ -166,12 +166,14 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 		p := o.Policies()
 		request.header.Policies, request.header.Report = &p, o.report != nil
 	}
+	var unjudged diag.List
 	for left := o.Time; len(clusters) > 0; {
 		request.header.Clusters = clusters
 		request.header.Memory = o.Memory
 		request.header.CPU = int64((left + time.Second - 1) / time.Second) // The kernel counts whole seconds.
 		end, err := run(ctx, request, left, o, func(r render.Result) {
 			clusters = clusters[1:]
+			r.Judged = append(r.Judged, unjudged...)
 			done(r)
 		})
 		used += end.used
@@ -189,6 +191,17 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 			request.header.Alone = true
 			continue
 		}
+		if end.judging {
+			// What is wrong with the objects is told all the same. A hostile tree gets little
+			// time for it.
+			unjudged = diag.List{ofPolicies(*end.fault)}
+			request.header.Policies = nil
+			left = max(left, o.Time/4, time.Second)
+			continue
+		}
+		if o.report != nil {
+			*end.fault = ofPolicies(*end.fault)
+		}
 		failed := clusters[0]
 		clusters = clusters[1:]
 		if len(clusters) > 0 && left < time.Second {
@@ -203,6 +216,14 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 		}
 	}
 	return used, nil
+}
+
+// ofPolicies blames a fault on the rules of the tree.
+func ofPolicies(f diag.Finding) diag.Finding {
+	f.Message = "the tree's policies can't be applied: " + strings.ReplaceAll(f.Message, "the cluster", "the rules")
+	f.Help = "look at the rules in policies/ for nested comprehensions and large ranges; nothing was judged by them"
+	f.Pos = diag.Position{File: "policies"}
+	return f
 }
 
 // Report tells of the rules of a tree, which of them apply to which clusters, and how

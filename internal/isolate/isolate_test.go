@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -378,20 +379,28 @@ func BenchmarkCheck(b *testing.B) {
 }
 
 // TestRulesAreBounded has a rule of the tree that never ends: it is stopped like the
-// rest of the tree, whether it judges or is only tested.
+// rest of the tree, whether it judges or is only tested, and hides nothing else.
 func TestRulesAreBounded(t *testing.T) {
 	hostile := tree(map[string]string{
-		"a.cue":          "package cluster\n",
+		"a.cue":          "package cluster\n\nnodePools: a: spec: wieght: 1\n",
 		"coppice.cue":    "package coppice\n\npolicies: apply: [\"x\"]\n",
 		"policies/x.cue": "package policies\n\nimport \"list\"\n\nrules: x: {severity: \"deny\", kind: \"NodePool\", title: \"t\", why: \"w\", help: \"h\", found: [for a in list.Range(0, 100000, 1) for b in list.Range(0, 100000, 1) {path: [], message: \"\\(a) \\(b)\"}]}\n",
 	})
 	o := Options{Time: time.Second, Policies: func() policies.Options { return policies.Options{At: time.Unix(0, 0)} }}
-	_, found, err := Check(context.Background(), hostile, "", nil, o)
-	if err != nil || !found.HasErrors() || found[0].Code != CodeTime && found[0].Code != CodeMemory {
+	judge, err := admission.New(schemas.CRDs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, found, err := Check(context.Background(), hostile, "", judge, o)
+	blamed := func(f diag.Finding) bool { return (f.Code == CodeTime || f.Code == CodeMemory) && f.Pos.File == "policies" }
+	if err != nil || !slices.ContainsFunc(found, blamed) {
 		t.Errorf("judging: %v, %v", found, err)
 	}
+	if !slices.ContainsFunc(found, func(f diag.Finding) bool { return f.Code == render.CodeUnknownField && f.Pos.Line == 3 }) {
+		t.Errorf("judging: the misspelt field isn't told: %v", found)
+	}
 	report, err := Report(context.Background(), hostile, []string{""}, o)
-	if err != nil || !report.Findings.HasErrors() || report.Findings[0].Code != CodeTime && report.Findings[0].Code != CodeMemory {
+	if err != nil || !slices.ContainsFunc(report.Findings, blamed) {
 		t.Errorf("testing: %v, %v", report, err)
 	}
 }

@@ -23,6 +23,8 @@ type ending struct {
 	fault *diag.Finding
 	// begun says that the first cluster without an answer had been begun.
 	begun bool
+	// judging says that this cluster had been evaluated, and was judged by policies.
+	judging bool
 	// used is the child's processor time.
 	used time.Duration
 }
@@ -76,8 +78,8 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 	}()
 	answered := 0
 	for a := range answers {
-		switch end.begun = a.begun; {
-		case a.begun:
+		switch end.begun, end.judging = a.begun || a.judging, a.judging; {
+		case a.begun, a.judging:
 		case a.Report != nil:
 			answered = len(r.header.Clusters)
 			o.report(a.Report)

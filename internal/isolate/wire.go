@@ -15,10 +15,11 @@ import (
 
 // What the child returns is a sequence of frames: a byte that says what it is, the length
 // of the rest as a varint, and the rest. A cluster's frames are frameBegun, an object's
-// for each object, which the parent judges while the child goes on, and frameDone. A
-// report's is frameDone alone.
+// for each object, which the parent judges while the child goes on, frameJudging if there
+// are policies to judge them by, and frameDone. A report's is frameDone alone.
 const (
-	frameBegun = 'b'
+	frameBegun   = 'b'
+	frameJudging = 'j'
 	// frameObject holds what render.Encoder makes of an object.
 	frameObject = 'o'
 	// frameDone holds the rest of the answer as JSON.
@@ -37,7 +38,9 @@ type answer struct {
 	Objects int `json:"objects,omitempty"`
 
 	// begun says that there is no more than that the cluster is begun.
-	begun   bool
+	begun bool
+	// judging says that there is no more than that the cluster is evaluated.
+	judging bool
 	objects []render.Object
 	// validated waits for the API server's verdict on the objects. It is nil if nobody
 	// wants to know.
@@ -142,6 +145,8 @@ func read(in io.Reader, validator func() (*render.Validator, error), pass func(a
 					return err
 				}
 			}
+		case frameJudging:
+			pass(answer{judging: true})
 		case frameObject:
 			o, err := decoder.Decode(text)
 			if err != nil {
