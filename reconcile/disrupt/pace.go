@@ -11,9 +11,10 @@ import (
 const (
 	// calm is how long no pod may have come or gone before the fleet is searched, or a
 	// part, one in pauses, of how long they had been coming and going, if that is longer:
-	// a busy API server makes gaps. latest is after how long it is searched all the same: each search before the last
-	// pod has gone moves pods that the next would have left. The controller manager
-	// takes 15 s to delete 300 pods at its default 20 requests a second.
+	// a busy API server makes gaps. latest is after how long it is searched all the same:
+	// each search before the last pod has gone moves pods that the next would have left.
+	// The controller manager takes 15 s to delete 300 pods at its default 20 requests a
+	// second.
 	calm   = time.Second
 	pauses = 5
 	latest = 30 * time.Second

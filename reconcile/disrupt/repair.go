@@ -108,8 +108,9 @@ func (d *decider) rebooted(n cluster.Node) Block {
 	return Block{Code: codeRebooted, Until: at.Add(recovery), Message: fmt.Sprintf("its instance was rebooted at %s; it is replaced unless that cures it", at.UTC().Format(time.RFC3339))}
 }
 
-// repair takes unhealthy nodes away, or has them rebooted first where their pool wants that. Their pods are planned for at once; a replacement
-// isn't waited for, since they don't run, or not well.
+// repair takes unhealthy nodes away, or has them rebooted first where their pool wants
+// that. Their pods are planned for at once; a replacement isn't waited for, since they
+// don't run, or not well.
 func (d *decider) repair() {
 	if !d.in.NodeRepair {
 		return
