@@ -30,6 +30,7 @@ func (c *trial) astray(pods []string) []string {
 // turn comes. A pod that goes astray is made anew and has a later turn.
 func (c *trial) bindInTurn(pods []string) error {
 	var why string
+	held := map[string]int{} // how often a pod was left, up to now
 	for attempt := range orders {
 		var free, bound []string
 		for _, pod := range pods {
@@ -47,6 +48,8 @@ func (c *trial) bindInTurn(pods []string) error {
 		if attempt%4 >= 2 {
 			slices.SortStableFunc(bound, func(a, b string) int { return cmp.Compare(spreads(c.pod(b)), spreads(c.pod(a))) })
 		}
+		// What others held up comes before them.
+		slices.SortStableFunc(bound, func(a, b string) int { return cmp.Compare(held[b], held[a]) })
 		// The room of those without constraints among pods is kept from the start, and
 		// they can come at once, first or last. The others are nominated in their turn:
 		// on the node that it tries a pod on, the scheduler counts those that are
@@ -73,6 +76,9 @@ func (c *trial) bindInTurn(pods []string) error {
 			return nil
 		}
 		why = c.describe(left, c.places)
+		for _, pod := range left {
+			held[pod]++
+		}
 		if err := c.remake(c.s, pods); err != nil {
 			return err
 		}

@@ -148,27 +148,6 @@ func (v *solver) weightOf(e int32) int {
 	return v.weight(v.menu.breeds[v.menu.entries[e].breed].pool)
 }
 
-// toOpen returns what one pod of a kind pays on the node that would be opened for it,
-// or -1 if none can be: its part of the node filled with what remains, or with its
-// own like where that fills it less. Where a check is by node, a kind may have to have
-// each node to itself, so that it pays for the cheapest one alone.
-func (v *solver) toOpen(k int32) int64 {
-	kd := &v.kinds[k]
-	if kd.local {
-		if e := v.cheapest(k); e >= 0 {
-			return v.menu.entries[e].price
-		}
-		return -1
-	}
-	_, e := v.choose(kd)
-	if e < 0 {
-		return -1
-	}
-	price := v.menu.entries[e].price
-	n := fill(v.menu.at(e), nil, kd.demand, math.MaxInt32)
-	return max(price/int64(max(n, 1)), mulDiv(price, kd.worth, max(v.serves(kd, e), kd.worth, 1)))
-}
-
 // cheapest returns the cheapest entry that a kind could have a new node of, or -1.
 func (v *solver) cheapest(k int32) int32 {
 	kd := &v.kinds[k]

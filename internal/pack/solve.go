@@ -408,8 +408,8 @@ func (v *solver) placeSome(b *batch, most int32) int32 {
 		}
 		return 0
 	}
-	// Room that is there costs what its resources are worth; on a new node a pod pays
-	// its part. Either way, what a form gives up comes on top.
+	// Room that is there costs what its resources are worth; a new node costs what
+	// it does. Either way, what a form gives up comes on top.
 	best, least, isNew := int32(-1), int64(0), false
 	consider := func(k int32, cost int64, opens bool) {
 		if cost += v.kinds[k].lost * v.o.WeightMicroUSD; best < 0 || cost < least {
@@ -423,13 +423,9 @@ func (v *solver) placeSome(b *batch, most int32) int32 {
 		}
 	}
 	heaviest := v.heaviest(b)
-	// Nodes hold less than was spent on them where pods don't fill them.
-	for d, q := range v.kinds[b.first].demand {
-		v.remaining[d] = max(v.remaining[d], q*int64(most))
-	}
 	for k := b.first; k < b.last; k++ {
-		if cost := v.toOpen(k); cost >= 0 && v.mayOpen(k, heaviest) {
-			consider(k, cost, true)
+		if e := v.cheapest(k); e >= 0 && v.mayOpen(k, heaviest) {
+			consider(k, v.menu.entries[e].price, true)
 		}
 	}
 	if best >= 0 {
