@@ -392,7 +392,9 @@ func TestRulesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, found, err := Check(context.Background(), hostile, "", judge, o)
-	blamed := func(f diag.Finding) bool { return (f.Code == CodeTime || f.Code == CodeMemory) && f.Pos.File == "policies" }
+	blamed := func(f diag.Finding) bool {
+		return (f.Code == CodeTime || f.Code == CodeMemory) && f.Pos.File == "policies"
+	}
 	if err != nil || !slices.ContainsFunc(found, blamed) {
 		t.Errorf("judging: %v, %v", found, err)
 	}
