@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"testing"
 
@@ -16,10 +19,30 @@ func TestMain(m *testing.M) {
 	}
 	testscript.Main(m, map[string]func(){
 		"coppice": func() {
-			os.Exit(Main(os.Args[1:], Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+			out, err := &guard{Writer: os.Stdout}, &guard{Writer: os.Stderr}
+			code := Main(os.Args[1:], Streams{In: os.Stdin, Out: out, Err: err})
+			if out.leaks() || err.leaks() {
+				fmt.Fprintln(os.Stderr, "A SECRET WAS PRINTED: the test planted it in the environment or a manifest")
+				code = 97
+			}
+			os.Exit(code)
 		},
 	})
 }
+
+// guard looks for planted secrets in what a command prints: scripts write them as
+// planted-…, in user data, passwords and tokens.
+type guard struct {
+	io.Writer
+	seen bytes.Buffer
+}
+
+func (g *guard) Write(p []byte) (int, error) {
+	g.seen.Write(p)
+	return g.Writer.Write(p)
+}
+
+func (g *guard) leaks() bool { return bytes.Contains(g.seen.Bytes(), []byte("planted-")) }
 
 // TestScripts runs testdata/script/AREA_CASE.txtar. Every example of the
 // repository is a script too: $EXAMPLES is the folder with all of them.
@@ -35,7 +58,8 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE") != "",
 		Setup: func(e *testscript.Env) error {
-			e.Vars = append(e.Vars, "EXAMPLES="+examples, "NO_COLOR=1")
+			e.Vars = append(e.Vars, "EXAMPLES="+examples, "NO_COLOR=1",
+				"AWS_SECRET_ACCESS_KEY=planted-key", "AWS_SESSION_TOKEN=planted-session", "GITHUB_TOKEN=planted-token", "GITLAB_TOKEN=planted-token")
 			return nil
 		},
 	})

@@ -1,7 +1,9 @@
 package pullrequest
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -72,6 +74,19 @@ func newStage(t *testing.T) *stage {
 	t.Cleanup(front.Close)
 	s.url = front.URL + "/acme/fleet.git"
 	s.remote = git.Remote{URL: s.url, Auth: git.Auth{Username: s.git.Username, Password: s.git.Password}}
+	t.Cleanup(func() {
+		s.forge.Lock()
+		defer s.forge.Unlock()
+		said, err := json.Marshal([]any{s.forge.Comments, s.forge.Statuses, s.forge.Checks, s.forge.Pulls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{s.git.Password, forgeserver.Token, "planted-"} {
+			if bytes.Contains(said, []byte(secret)) {
+				t.Errorf("a pull request tells the secret %s", secret)
+			}
+		}
+	})
 	var err error
 	if s.judge, err = admission.New(schemas.CRDs()); err != nil {
 		t.Fatal(err)
@@ -276,14 +291,15 @@ nodePools: %q: spec: {
 }
 `, name, cpu)
 	}
-	b.WriteString(`
+	fmt.Fprintf(&b, `
 nodeClasses: default: spec: {
+	userData: "TOKEN=planted-%d"
 	amiSelectorTerms: [{alias: "al2023@latest"}]
 	role: "nodes"
 	subnetSelectorTerms: [{tags: fleet: "x"}]
 	securityGroupSelectorTerms: [{tags: fleet: "x"}]
 }
-`)
+`, len(pools))
 	return map[string]string{"pools.cue": b.String()}
 }
 
