@@ -128,7 +128,7 @@ func (v *solver) reuse(pods []int32) *solver {
 		ways = append(ways, way{shuffle: noise(2*i + 1)})
 	}
 	return v.tryWays(pods, ways, func(u, best *solver) bool {
-		return !best.places(u) && u.price() < best.price()
+		return !u.real && !u.lax && !best.places(u) && u.price() < best.price()
 	}, func(best *solver) bool { return len(best.bins) == 0 })
 }
 
@@ -136,7 +136,7 @@ func (v *solver) reuse(pods []int32) *solver {
 // each may have seemed to cost nothing, as the last pod's does, and cost a node once
 // the others are packed.
 func (v *solver) relent(pods []int32) *solver {
-	if v.kept() == 0 || v.price() <= v.boundAt(v.onNew(), v.boundRates) {
+	if v.real || v.lax || v.kept() == 0 || v.price() <= v.boundAt(v.onNew(), v.boundRates) {
 		return v
 	}
 	best := v.tryWays(pods, []way{{relent: true}}, func(u, best *solver) bool {
