@@ -106,16 +106,15 @@ type Options struct {
 
 // Run runs the controllers until ctx ends or one of them can't go on.
 func Run(ctx context.Context, o Options) error {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
 	mgr, err := newManager(o)
 	if err != nil {
 		return err
 	}
 	if o.EngineOff {
 		return runSources(ctx, mgr, o)
-	}
-	var clk clock.WithTicker = clock.RealClock{}
-	if o.Clock != nil {
-		clk = o.Clock
 	}
 	guard := &alone{live: mgr.GetAPIReader(), clock: clock.RealClock{}}
 	if err := guard.check(ctx); err != nil {
@@ -125,7 +124,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("watch for Karpenter: %w", err)
 	}
 	tracker := &health.Tracker{}
-	state, book := cluster.NewState(clk), record.NewBook()
+	state, book := cluster.NewState(o.Clock), record.NewBook()
 	tell := func(ctx context.Context) (*snapshot.Controller, error) {
 		c := &snapshot.Controller{Settings: snapshot.DefaultSettings()}
 		if o.Settings != nil {
@@ -146,15 +145,15 @@ func Run(ctx context.Context, o Options) error {
 	if err := set.Register(crmetrics.Registry); err != nil {
 		return fmt.Errorf("start controllers: %w", err)
 	}
-	watcher := metrics.NewWatcher(state, synced, mgr.GetClient(), tracker, clk, mgr.Elected())
+	watcher := metrics.NewWatcher(state, synced, mgr.GetClient(), tracker, o.Clock, mgr.Elected())
 	if err := crmetrics.Registry.Register(watcher); err != nil {
 		return fmt.Errorf("start controllers: register metrics: %w", err)
 	}
 	defer crmetrics.Registry.Unregister(watcher)
-	if err := set.Follow(ctx, mgr.GetCache(), clk, mgr.Elected()); err != nil {
+	if err := set.Follow(ctx, mgr.GetCache(), o.Clock, mgr.Elected()); err != nil {
 		return fmt.Errorf("start controllers: %w", err)
 	}
-	o.Cloud = measured{o.Cloud, set, clk}
+	o.Cloud = measured{o.Cloud, set, o.Clock}
 	for name, setup := range map[string]func() error{
 		"source": func() error { return source.Setup(mgr, o.Source) },
 		"pullrequest": func() error {
@@ -162,19 +161,19 @@ func Run(ctx context.Context, o Options) error {
 		},
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
 		"provision": func() error {
-			return provision.Setup(mgr, state, synced, o.Cloud, clk, provision.Options{Batch: o.Batch, Limits: o.Limits, Preferences: o.Preferences, MinValues: o.MinValues, Book: book, Health: tracker, Metrics: set})
+			return provision.Setup(mgr, state, synced, o.Cloud, o.Clock, provision.Options{Batch: o.Batch, Limits: o.Limits, Preferences: o.Preferences, MinValues: o.MinValues, Book: book, Health: tracker, Metrics: set})
 		},
 		"lifecycle": func() error {
-			return lifecycle.Setup(mgr, o.Cloud, clk, lifecycle.Options{Timeouts: o.Timeouts, State: state, Health: tracker, Metrics: set})
+			return lifecycle.Setup(mgr, o.Cloud, o.Clock, lifecycle.Options{Timeouts: o.Timeouts, State: state, Health: tracker, Metrics: set})
 		},
 		"interrupt": func() error {
 			options := o.Interruption
 			options.Queue = o.Interruptions
-			return interrupt.Setup(mgr, o.Cloud, clk, options)
+			return interrupt.Setup(mgr, o.Cloud, o.Clock, options)
 		},
-		"keep": func() error { return keep.Setup(mgr, o.Cloud, clk, o.KnowledgeNamespace) },
+		"keep": func() error { return keep.Setup(mgr, o.Cloud, o.Clock, o.KnowledgeNamespace) },
 		"disrupt": func() error {
-			return disrupt.Setup(mgr, state, synced, o.Cloud, clk, o.Gates, pack.Options{Preferences: o.Preferences, MinValues: o.MinValues}, book)
+			return disrupt.Setup(mgr, state, synced, o.Cloud, o.Clock, o.Gates, pack.Options{Preferences: o.Preferences, MinValues: o.MinValues}, book)
 		},
 	} {
 		if err := setup(); err != nil {
@@ -228,11 +227,7 @@ func newManager(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create manager: %w", err)
 	}
-	var clk clock.PassiveClock = clock.RealClock{}
-	if o.Clock != nil {
-		clk = o.Clock
-	}
-	r := kube.NewRecorder(mgr.GetClient(), clk, snapshot.Reporter)
+	r := kube.NewRecorder(mgr.GetClient(), o.Clock, snapshot.Reporter)
 	if err := mgr.Add(r); err != nil {
 		return nil, fmt.Errorf("write events: %w", err)
 	}

@@ -130,15 +130,11 @@ func (w Write) validate() error {
 // pushOnce builds on the tip as it is now. Its error is ErrConflict if the
 // branch moved before the commit arrived.
 func (r Remote) pushOnce(ctx context.Context, w Write) (Pushed, error) {
-	sess, err := r.writeSession(ctx)
+	sess, adv, err := r.openWrite(ctx)
 	if err != nil {
-		return Pushed{}, r.fail(ctx, "push", err)
+		return Pushed{}, err
 	}
 	defer func() { _ = sess.Close() }()
-	adv, err := sess.AdvertisedReferencesContext(ctx)
-	if err != nil {
-		return Pushed{}, r.fail(ctx, "push", err)
-	}
 	branch := plumbing.NewBranchReferenceName(w.Branch)
 	tip := adv.References[branch.String()]
 
@@ -157,6 +153,20 @@ func (r Remote) pushOnce(ctx context.Context, w Write) (Pushed, error) {
 		return Pushed{Hash: hashText(tip)}, nil
 	}
 	return r.land(ctx, sess, adv, b, &packp.Command{Name: branch, Old: tip, New: commit})
+}
+
+// openWrite opens a session for pushing, which the caller closes, and lists what is there.
+func (r Remote) openWrite(ctx context.Context) (transport.ReceivePackSession, *packp.AdvRefs, error) {
+	sess, err := r.writeSession(ctx)
+	if err != nil {
+		return nil, nil, r.fail(ctx, "push", err)
+	}
+	adv, err := sess.AdvertisedReferencesContext(ctx)
+	if err != nil {
+		_ = sess.Close()
+		return nil, nil, r.fail(ctx, "push", err)
+	}
+	return sess, adv, nil
 }
 
 // land moves a branch on the server as a command says, and tells from where the branch

@@ -73,15 +73,11 @@ func (r Remote) Rebuild(ctx context.Context, w Write, base, over string) (Pushed
 	if err := w.validate(); err != nil {
 		return Pushed{}, r.fail(ctx, "push", err)
 	}
-	sess, err := r.writeSession(ctx)
+	sess, adv, err := r.openWrite(ctx)
 	if err != nil {
-		return Pushed{}, r.fail(ctx, "push", err)
+		return Pushed{}, err
 	}
 	defer func() { _ = sess.Close() }()
-	adv, err := sess.AdvertisedReferencesContext(ctx)
-	if err != nil {
-		return Pushed{}, r.fail(ctx, "push", err)
-	}
 	branch := plumbing.NewBranchReferenceName(w.Branch)
 	tip := adv.References[branch.String()]
 	if hashText(tip) != over {

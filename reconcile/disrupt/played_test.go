@@ -128,8 +128,8 @@ func (f *fleet) price() (usd float64, nodes int) {
 	return usd, nodes
 }
 
-// lower is what the pods that are there cost at least, in dollars an hour.
-func (f *fleet) lower() float64 {
+// anew is the plan of the pods that are there on new nodes alone.
+func (f *fleet) anew() *pack.Plan {
 	var names []string
 	for _, n := range f.State.Of("general") {
 		names = append(names, n.Name())
@@ -138,21 +138,14 @@ func (f *fleet) lower() float64 {
 	if err := m.Sync(f.State, f.open); err != nil {
 		f.t.Fatal(err)
 	}
-	return float64(m.Core().WhatIf(pack.Change{Without: names}, pack.Options{}).LowerBound) / 1e6
+	return m.Core().WhatIf(pack.Change{Without: names}, pack.Options{})
 }
 
-// fresh is what the pods that are there would cost on new nodes alone.
-func (f *fleet) fresh() float64 {
-	var names []string
-	for _, n := range f.State.Of("general") {
-		names = append(names, n.Name())
-	}
-	m := cluster.NewModel()
-	if err := m.Sync(f.State, f.open); err != nil {
-		f.t.Fatal(err)
-	}
-	return float64(m.Core().WhatIf(pack.Change{Without: names}, pack.Options{}).MicroUSD) / 1e6
-}
+// lower is what the pods that are there cost at least, in dollars an hour.
+func (f *fleet) lower() float64 { return float64(f.anew().LowerBound) / 1e6 }
+
+// fresh is what they would cost on new nodes alone.
+func (f *fleet) fresh() float64 { return float64(f.anew().MicroUSD) / 1e6 }
 
 func (f *fleet) String() string {
 	usd, nodes := f.price()

@@ -46,8 +46,7 @@ func (p *Provider) validate(ctx context.Context, class *aws.EC2NodeClass) findin
 			return refuse("TagValidationFailed", "the tag "+key+" is set by the controller; remove it from spec.tags")
 		}
 	}
-	none := cloud.LaunchRequest{Class: class, Claim: &karpenter.NodeClaim{}}
-	if n := len(p.instanceTags(none)); n > maxTags {
+	if n := len(p.tagsOf(class)); n > maxTags {
 		return refuse("TagValidationFailed", fmt.Sprintf("an instance would have %d tags with the controller's own, and EC2 takes %d; remove %d from spec.tags",
 			n, maxTags, n-maxTags))
 	}
@@ -133,13 +132,17 @@ func cheapest(list []cloud.InstanceType) (*cloud.InstanceType, string) {
 	return best, zone
 }
 
+// tagsOf are as many tags as a launch from the class has.
+func (p *Provider) tagsOf(class *aws.EC2NodeClass) map[string]string {
+	return p.instanceTags(cloud.LaunchRequest{Class: class, Claim: &karpenter.NodeClaim{}})
+}
+
 func (p *Provider) tryLaunch(ctx context.Context, class *aws.EC2NodeClass, in templateInput, instanceType, zone string) finding {
 	template, err := p.ensureTemplate(ctx, in)
 	if err != nil {
 		return refused("ec2:CreateLaunchTemplate", "CreateLaunchTemplateAuthCheckFailed", err)
 	}
-	// As many tags as a launch has.
-	all := p.instanceTags(cloud.LaunchRequest{Class: class, Claim: &karpenter.NodeClaim{}})
+	all := p.tagsOf(class)
 	fleet := fleetInput(fleetPlan{capacityType: cloud.OnDemand}, all, class.Spec.Context)
 	fleet.DryRun = new(true)
 	overrides := []ec2types.FleetLaunchTemplateOverridesRequest{}
