@@ -191,16 +191,16 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 			request.header.Alone = true
 			continue
 		}
-		if end.judging {
+		if end.judging && end.fault.Code != CodeSize {
 			// What is wrong with the objects is told all the same. A hostile tree gets little
 			// time for it.
-			unjudged = diag.List{ofPolicies(*end.fault)}
+			unjudged = diag.List{ofPolicies(*end.fault, tree)}
 			request.header.Policies = nil
 			left = max(left, o.Time/4, time.Second)
 			continue
 		}
 		if o.report != nil {
-			*end.fault = ofPolicies(*end.fault)
+			*end.fault = ofPolicies(*end.fault, tree)
 		}
 		failed := clusters[0]
 		clusters = clusters[1:]
@@ -218,11 +218,17 @@ func each(ctx context.Context, tree fs.FS, clusters []string, o Options, done fu
 	return used, nil
 }
 
-// ofPolicies blames a fault on the rules of the tree.
-func ofPolicies(f diag.Finding) diag.Finding {
-	f.Message = "the tree's policies can't be applied: " + strings.ReplaceAll(f.Message, "the cluster", "the rules")
-	f.Help = "look at the rules in policies/ for nested comprehensions and large ranges; nothing was judged by them"
+// ofPolicies blames a fault on the rules that a cluster was judged by.
+func ofPolicies(f diag.Finding, tree fs.FS) diag.Finding {
+	if f.Code == CodeSize {
+		return f // of all that there is to say
+	}
+	f.Message = "the policies can't be applied: " + strings.ReplaceAll(f.Message, "the cluster", "the rules")
+	f.Help = "look for nested comprehensions and large ranges in the rules; if the tree is just large, split it, or give more with --eval-time or --eval-memory"
 	f.Pos = diag.Position{File: "policies"}
+	if _, err := fs.Stat(tree, f.Pos.File); err != nil {
+		f.Pos.File = "coppice.cue" // which applies the library's
+	}
 	return f
 }
 

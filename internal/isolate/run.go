@@ -66,7 +66,7 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 		out.Close()
 		ended <- err
 	}()
-	answers := make(chan answer, 2*len(r.header.Clusters))
+	answers := make(chan answer, 3*len(r.header.Clusters)) // begun, judging, done
 	var unread error
 	go func() {
 		unread = read(stdout, o.Validator, func(a answer) { answers <- a })
@@ -93,6 +93,9 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 		end.used = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
 
+	if unread == nil && answered == len(r.header.Clusters) {
+		return end, nil // whatever became of the child since
+	}
 	var exit *exec.ExitError
 	switch {
 	case errors.Is(unread, errTooLong):
@@ -113,7 +116,7 @@ func run(ctx context.Context, r *request, limit time.Duration, o Options, done f
 		return end, fmt.Errorf("run %s: %w", o.Executable, err)
 	case unread != nil:
 		return end, fmt.Errorf("read the answer of %s: %w", o.Executable, unread)
-	case answered < len(r.header.Clusters):
+	default:
 		return end, fmt.Errorf("read the answer of %s: it ends after %d of %d clusters", o.Executable, answered, len(r.header.Clusters))
 	}
 	return end, nil

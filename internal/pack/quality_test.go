@@ -57,17 +57,22 @@ func TestAPreferenceIsWorthWhatIsStated(t *testing.T) {
 		likes  string
 		pods   int
 		kept   bool
+		huge   int // pods that fit nowhere
 	}{
-		"light":         {"1.4 cents more a pod are 140 times what it is worth", 1, "c-1x", 200, false},
-		"heavy":         {"1.2 cents more a pod are more than half a cent", 50, "c-1x", 200, false},
-		"for free":      {"the type costs no more than any", 1, "c-16x", 186, true},
-		"one, for free": {"one pod needs the smallest type anyway", 1, "c-1x", 1, true},
+		"light":         {"1.4 cents more a pod are 140 times what it is worth", 1, "c-1x", 200, false, 0},
+		"beside":        {"another pod without a place changes nothing", 1, "c-1x", 200, false, 1},
+		"heavy":         {"1.2 cents more a pod are more than half a cent", 50, "c-1x", 200, false, 0},
+		"for free":      {"the type costs no more than any", 1, "c-16x", 186, true, 0},
+		"one, for free": {"one pod needs the smallest type anyway", 1, "c-1x", 1, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &PodSpec{Requests: Resources{CPU: 500, Memory: gib}, Preferred: []Preference{{Weight: test.weight, Requirements: []Requirement{{Key: LabelInstanceType, Operator: In, Values: []string{test.likes}}}}}}
 			p := Problem{Pools: []Pool{{Name: "default", Types: endToEndTypes(16)}}}
 			for i := range test.pods {
 				p.Pods = append(p.Pods, Pod{Name: fmt.Sprint(i), Spec: s})
+			}
+			for i := range test.huge {
+				p.Pods = append(p.Pods, Pod{Name: fmt.Sprint("huge", i), Spec: &PodSpec{Requests: Resources{CPU: 10_000_000}}})
 			}
 			cost := map[Policy]*Plan{}
 			for _, policy := range []Policy{Priced, Ignore} {

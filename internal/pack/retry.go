@@ -128,20 +128,21 @@ func (v *solver) reuse(pods []int32) *solver {
 		ways = append(ways, way{shuffle: noise(2*i + 1)})
 	}
 	return v.tryWays(pods, ways, func(u, best *solver) bool {
-		return !u.real && !u.lax && !best.places(u) && u.price() < best.price()
+		return !best.places(u) && u.price() < best.price()
 	}, func(best *solver) bool { return len(best.bins) == 0 })
 }
 
 // relent gives up all preferences that were weighed against money if that is cheaper:
 // each may have seemed to cost nothing, as the last pod's does, and cost a node once
-// the others are packed.
+// the others are packed. A plan that rests on a last resort is none to exchange: what
+// the scheduler makes of it depends on the order in which pods come.
 func (v *solver) relent(pods []int32) *solver {
-	if v.real || v.lax || v.kept() == 0 || v.price() <= v.boundAt(v.onNew(), v.boundRates) {
+	if v.leaned || v.kept() == 0 || v.price() <= v.boundAt(v.onNew(), v.boundRates) {
 		return v
 	}
 	best := v.tryWays(pods, []way{{relent: true}}, func(u, best *solver) bool {
 		u.repack()
-		return !best.places(u) && u.price()-u.kept() < best.price()-best.kept()
+		return !u.leaned && !best.places(u) && u.price()-u.kept() < best.price()-best.kept()
 	}, func(*solver) bool { return true })
 	return best
 }

@@ -50,6 +50,8 @@ type solver struct {
 	// start means that pods may be the first of those that they ask for, see
 	// startsNow; lax that caps are not minded, see group.
 	start, lax bool
+	// leaned says that some pod has its place by a last resort of place.
+	leaned bool
 	// real means that domains without nodes no longer count, see startReal.
 	real bool
 	// only are the breeds that nodes are confined to, nil for all.
@@ -277,7 +279,7 @@ func (v *solver) weigh() {
 // have one once others are placed, so that rounds go on while any succeeds; then
 // the rules of our own that go beyond the scheduler's are given up one by one.
 func (v *solver) place() {
-	v.start, v.lax = v.way.loose, v.way.loose
+	v.start, v.lax, v.leaned = v.way.loose, v.way.loose, v.way.loose
 	if !v.rounds() {
 		return
 	}
@@ -292,13 +294,17 @@ func (v *solver) place() {
 		return
 	}
 	v.lax, v.start = true, true
-	if !v.rounds() {
+	before := v.placedAll()
+	left := v.rounds()
+	v.leaned = v.leaned || v.placedAll() > before
+	if !left {
 		return
 	}
 	if v.startReal() {
 		before := v.placedAll()
 		v.rounds()
 		if v.placedAll() > before {
+			v.leaned = true
 			v.stayReal()
 		}
 	}

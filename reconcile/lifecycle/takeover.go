@@ -87,9 +87,9 @@ func taints(before, after []corev1.Taint) []operation {
 var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // overtaken reports whether the API server refused a patch because a list was changed by
-// somebody else meanwhile: of a test that fails it says no more than that the patch is
-// invalid, while an object that is has causes.
+// somebody else meanwhile: of a patch's test that fails it says no more than that there is
+// an error in the request. Who else refuses a Node says why.
 func overtaken(err error) bool {
 	var s apierrors.APIStatus
-	return apierrors.IsInvalid(err) && errors.As(err, &s) && (s.Status().Details == nil || len(s.Status().Details.Causes) == 0)
+	return apierrors.IsInvalid(err) && errors.As(err, &s) && strings.HasPrefix(s.Status().Message, "the server rejected our request")
 }

@@ -89,6 +89,7 @@ func TestOvertaken(t *testing.T) {
 	}{
 		"a test of the patch failed": {apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", nodes, "n", "testing value /spec/taints/0 failed", 0, false), true},
 		"the Node is invalid":        {apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", field.ErrorList{field.Required(field.NewPath("spec"), "")}), false},
+		"a webhook refuses it":       {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Message: "admission webhook denied the request"}}, false},
 		"it is gone":                 {apierrors.NewNotFound(nodes, "n"), false},
 	} {
 		if got := overtaken(tc.err); got != tc.want {
