@@ -158,16 +158,26 @@ func (v *solver) seekDomains(g *group) {
 	f := v.s.filters.at(g.t.include)
 classes:
 	for _, nc := range v.s.classes.list {
-		if nc.live == 0 || !f.mayFit(nc) {
+		if nc.live == 0 || !f.couldFit(nc) {
 			continue
 		}
 		for _, need := range g.t.need {
-			if _, ok := nc.labels[need]; !ok && need != LabelHostname {
+			_, ok := nc.labels[need]
+			_, open := nc.open[need]
+			if !ok && !open && need != LabelHostname {
 				continue classes
 			}
 		}
 		if value, ok := nc.labels[key]; ok {
 			note(v.s.valuesOf(key).id(value))
+			continue
+		}
+		// A machine on its way counts wherever it may turn out to be.
+		set, open := nc.open[key]
+		if values, finite := set.Values(); open && finite {
+			for _, value := range values {
+				note(v.s.valuesOf(key).id(value))
+			}
 		}
 	}
 	passes := v.menu.passes[g.t.include]
@@ -212,11 +222,16 @@ func (v *solver) startReal() bool {
 	if !some {
 		return false
 	}
-	v.real = true
+	v.setReal(true)
+	return true
+}
+
+// setReal says whether domains without nodes count; which there are is found anew.
+func (v *solver) setReal(on bool) {
+	v.real = on
 	for i := range v.groups {
 		v.groups[i].sought = false
 	}
-	return true
 }
 
 // stayReal confines all nodes to the domains that count now, lest one of them turns

@@ -281,7 +281,14 @@ func (v *solver) bucketOf(sc *scheme, values []int32, passes []bool) int32 {
 
 // mayFit reports whether the filter lets its pods onto some node of the class:
 // names, which differ between its nodes, are left out.
-func (f *filter) mayFit(nc *nodeClass) bool {
+func (f *filter) mayFit(nc *nodeClass) bool { return f.fits(nc, Set.Within) }
+
+// couldFit is mayFit of machines on their way too that may turn out to be let.
+func (f *filter) couldFit(nc *nodeClass) bool {
+	return f.fits(nc, func(have, want Set) bool { return !have.Intersect(want).Empty() })
+}
+
+func (f *filter) fits(nc *nodeClass, holds func(have, want Set) bool) bool {
 	if f.untolerated(nc.taints) >= 0 {
 		return false
 	}
@@ -297,7 +304,7 @@ func (f *filter) mayFit(nc *nodeClass) bool {
 				} else if !ok {
 					have = Absent()
 				}
-				if !have.Within(cl.set) {
+				if !holds(have, cl.set) {
 					return false
 				}
 			}

@@ -306,6 +306,9 @@ func (v *solver) place() {
 		if v.placedAll() > before {
 			v.leaned = true
 			v.stayReal()
+		} else {
+			// What is packed anew after this goes by the domains that there may be.
+			v.setReal(false)
 		}
 	}
 }

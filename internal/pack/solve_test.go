@@ -36,3 +36,41 @@ func TestSolvePlacesPodsOnOneNode(t *testing.T) {
 		t.Fatalf("got %+v", plan)
 	}
 }
+
+func TestAMachineOnItsWayCountsWhereverItMayBe(t *testing.T) {
+	// Its owner will see on demand as a domain without pods as soon as it is there.
+	spread := &PodSpec{
+		Requests: Resources{CPU: 1000, Memory: gib},
+		Spread: []Spread{{TopologyKey: LabelCapacityType, MaxSkew: 2, Selector: Selector{Requirements: []Requirement{{Key: "app", Operator: In, Values: []string{"a"}}}}}},
+	}
+	types := linear(16)
+	for i := range types {
+		for j := range types[i].Offerings {
+			types[i].Offerings[j].CapacityType = Spot
+		}
+	}
+	for name, test := range map[string]struct {
+		why    string
+		node   Node
+		placed int
+	}{
+		"may be": {"one of what it may be is a domain with none", Node{Requirements: []Requirement{{Key: LabelCapacityType, Operator: In, Values: []string{Spot, OnDemand}}}}, 2},
+		"won't":  {"spot is the only domain", Node{Requirements: []Requirement{{Key: LabelCapacityType, Operator: In, Values: []string{Spot}}}}, 4},
+		"is":     {"a node of the other domain is there", Node{Labels: map[string]string{LabelCapacityType: OnDemand}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.node.Name, test.node.Allocatable = "full", Resources{CPU: 100, Memory: gib, Pods: 1}
+			p := Problem{Pools: []Pool{{Name: "default", Types: types}}, Nodes: []Node{test.node}, WellKnown: []string{LabelZone, LabelCapacityType}}
+			for _, name := range []string{"a", "b", "c", "d"} {
+				p.Pods = append(p.Pods, Pod{Name: name, Labels: map[string]string{"app": "a"}, Spec: spread})
+			}
+			plan, err := Solve(p, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if placed := len(p.Pods) - len(plan.Unschedulable); placed != test.placed {
+				t.Errorf("%d pods have a place, want %d: %s", placed, test.placed, test.why)
+			}
+		})
+	}
+}
