@@ -41,7 +41,7 @@ func TestAMachineOnItsWayCountsWhereverItMayBe(t *testing.T) {
 	// Its owner will see on demand as a domain without pods as soon as it is there.
 	spread := &PodSpec{
 		Requests: Resources{CPU: 1000, Memory: gib},
-		Spread: []Spread{{TopologyKey: LabelCapacityType, MaxSkew: 2, Selector: Selector{Requirements: []Requirement{{Key: "app", Operator: In, Values: []string{"a"}}}}}},
+		Spread:   []Spread{{TopologyKey: LabelCapacityType, MaxSkew: 2, Selector: Selector{Requirements: []Requirement{{Key: "app", Operator: In, Values: []string{"a"}}}}}},
 	}
 	types := linear(16)
 	for i := range types {
