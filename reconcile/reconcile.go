@@ -154,6 +154,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("start controllers: %w", err)
 	}
 	o.Cloud = measured{o.Cloud, set, o.Clock}
+	nominator := provision.NewNominator(mgr.GetClient(), mgr.GetAPIReader(), state)
 	for name, setup := range map[string]func() error{
 		"source": func() error { return source.Setup(mgr, o.Source) },
 		"pullrequest": func() error {
@@ -161,10 +162,10 @@ func Run(ctx context.Context, o Options) error {
 		},
 		"nodeclass": func() error { return nodeclass.Setup(mgr, o.Cloud) },
 		"provision": func() error {
-			return provision.Setup(mgr, state, synced, o.Cloud, o.Clock, provision.Options{Batch: o.Batch, Limits: o.Limits, Preferences: o.Preferences, MinValues: o.MinValues, Book: book, Health: tracker, Metrics: set})
+			return provision.Setup(mgr, state, synced, o.Cloud, o.Clock, provision.Options{Batch: o.Batch, Limits: o.Limits, Preferences: o.Preferences, MinValues: o.MinValues, Nominator: nominator, Book: book, Health: tracker, Metrics: set})
 		},
 		"lifecycle": func() error {
-			return lifecycle.Setup(mgr, o.Cloud, o.Clock, lifecycle.Options{Timeouts: o.Timeouts, State: state, Health: tracker, Metrics: set})
+			return lifecycle.Setup(mgr, o.Cloud, o.Clock, lifecycle.Options{Timeouts: o.Timeouts, State: state, Settle: nominator.Settle, Health: tracker, Metrics: set})
 		},
 		"interrupt": func() error {
 			options := o.Interruption

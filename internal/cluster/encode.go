@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/pack"
@@ -24,6 +26,12 @@ type Pool struct {
 
 // PodKey is the name by which a problem knows a pod.
 func PodKey(p *corev1.Pod) string { return p.Namespace + "/" + p.Name }
+
+// podName is the pod's name of which PodKey made key.
+func podName(key string) types.NamespacedName {
+	ns, name, _ := strings.Cut(key, "/")
+	return types.NamespacedName{Namespace: ns, Name: name}
+}
 
 func priority(p *corev1.Pod) int32 {
 	if p.Spec.Priority == nil {

@@ -384,8 +384,7 @@ func (m *Model) Pending() int { return len(m.pending) }
 
 // Pod returns the pending pod of a plan's name, or nil.
 func (m *Model) Pod(name string) *corev1.Pod {
-	ns, n, _ := strings.Cut(name, "/")
-	return m.pending[types.NamespacedName{Namespace: ns, Name: n}]
+	return m.pending[podName(name)]
 }
 
 // Refused lists pods that can't be translated, with the reason.

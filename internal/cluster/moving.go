@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,28 @@ func (s *State) SetPlan(m *Model, places map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.places, s.planned = maps.Clone(places), m.at
+	s.onto = map[string][]string{}
+	for _, pod := range slices.Sorted(maps.Keys(places)) {
+		s.onto[places[pod]] = append(s.onto[places[pod]], pod)
+	}
+}
+
+// Expected returns the pods that are planned onto a NodeClaim's node and not bound yet,
+// nor nominated to any Node. They are shared and read-only.
+func (s *State) Expected(claim string) []*corev1.Pod {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	names := s.onto[claim]
+	if c := s.claims[claim]; c != nil && s.nodeOf[c.Status.ProviderID] != "" {
+		names = append(slices.Clip(names), s.onto[s.nodeOf[c.Status.ProviderID]]...)
+	}
+	var out []*corev1.Pod
+	for _, name := range names {
+		if p := s.pods[podName(name)]; p != nil && Provisionable(p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // Moving says where the pods of a NodeClaim's node, which is on its way out, are to go:

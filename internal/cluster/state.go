@@ -45,6 +45,7 @@ type State struct {
 	// when that plan looked at the state, went when claims were first seen to be on
 	// their way out.
 	places  map[string]string
+	onto    map[string][]string // places by machine
 	moment  uint64
 	planned uint64
 	went    map[string]uint64

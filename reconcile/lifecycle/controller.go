@@ -61,6 +61,9 @@ type Options struct {
 	// State knows where the pods of a node that goes are planned to go, and when the
 	// last came or left.
 	State *cluster.State
+	// Settle tells the scheduler which pods a Node was opened for, by its claim's name and
+	// its own, before it is open to any.
+	Settle func(ctx context.Context, claim, node string) error
 	// Health is told how claims fare.
 	Health *health.Tracker
 	// Metrics count what happens.
@@ -83,6 +86,7 @@ type Reconciler struct {
 	clock    clock.Clock
 	timeouts Timeouts
 	state    *cluster.State
+	settle   func(ctx context.Context, claim, node string) error
 	health   *health.Tracker
 	metrics  *metrics.Set
 
@@ -150,6 +154,7 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 		clock:    clk,
 		timeouts: o.Timeouts,
 		state:    o.State,
+		settle:   o.Settle,
 		health:   o.Health,
 		metrics:  o.Metrics,
 	}

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -34,6 +35,10 @@ func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, n
 		r.events.Eventf(claim, node, corev1.EventTypeWarning, "UnregisteredTaintMissing", "Register",
 			"Node %s joined without the taint %s, so pods may have been bound before it was ready; add it to the kubelet's registerWithTaints",
 			node.Name, karpenter.TaintUnregistered)
+	}
+	if err := r.settle(ctx, claim.Name, node.Name); err != nil {
+		// Worse packing is no reason to keep the Node from pods.
+		ctrl.LoggerFrom(ctx).Error(err, "nominate the pods that were planned onto it", "Node", node.Name)
 	}
 	want := registration(claim, node)
 	if !equality.Semantic.DeepEqual(node, want) {

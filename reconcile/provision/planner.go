@@ -104,7 +104,8 @@ type Planner struct {
 	book   *record.Book
 	told   map[string]said // by pod
 	// places is where the last plan wants pods, by pod: a Node or a claim.
-	places map[string]string
+	places    map[string]string
+	nominator *Nominator
 	// health holds back pools whose launches fail; held are those of this pass.
 	health *health.Tracker
 	held   map[string]health.Hold

@@ -23,6 +23,8 @@ type Options struct {
 	// a pool's minValues can't be met.
 	Preferences pack.Policy
 	MinValues   pack.MinValuesPolicy
+	// Nominator tells the scheduler of plans.
+	Nominator *Nominator
 	// Book takes down what was decided.
 	Book *record.Book
 	// Health says which pools to hold back.
@@ -38,7 +40,7 @@ func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, 
 	p := &Planner{
 		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
 		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch, policy: pack.Options{Preferences: o.Preferences, MinValues: o.MinValues},
-		model: cluster.NewModel(), book: o.Book, told: map[string]said{}, places: map[string]string{},
+		model: cluster.NewModel(), book: o.Book, told: map[string]said{}, places: map[string]string{}, nominator: o.Nominator,
 		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{}, metrics: o.Metrics,
 	}
 	p.model.Limit(o.Limits)
