@@ -254,9 +254,9 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 func (m *Model) place(s *State, p *corev1.Pod) (on string, counts bool) {
 	if p.Spec.NodeName == "" {
 		if n := p.Status.NominatedNodeName; n != "" && s.nodes[n] != nil && !m.going(s, n) {
-			return n, unplaced(p)
+			return n, waiting(p)
 		}
-		return "", unplaced(p)
+		return "", s.unplaced(p)
 	}
 	if m.going(s, p.Spec.NodeName) {
 		return "", Reschedulable(p) && !s.held(p, s.clock.Now())

@@ -357,3 +357,48 @@ func TestNominatedPodsKeepTheirRoom(t *testing.T) {
 		t.Errorf("plan %+v with %d pending; the Node is gone, so the pod needs another", got, m.Pending())
 	}
 }
+
+// TestSiblingsArePlannedTogether follows pods of one owner of which the scheduler has
+// tried only the first.
+func TestSiblingsArePlannedTogether(t *testing.T) {
+	s, m := NewState(clocktesting.NewFakePassiveClock(now)), NewModel()
+	owner := func(name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: types.UID(name), Controller: new(true)}}
+		}
+	}
+	bound := func(p *corev1.Pod) { p.Spec.NodeName, p.Status.Conditions = "n", nil }
+	gated := func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated}}
+	}
+	nominated := func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" }
+	s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: amounts("4", "110")}})
+	for _, step := range []struct {
+		why     string
+		pods    []*corev1.Pod
+		pending int
+	}{
+		{"the scheduler hasn't said anything", []*corev1.Pod{pod("a1", owner("a")), pod("a2", owner("a")), pod("a3", owner("a"), gated), pod("b1", owner("b")), pod("alone")}, 0},
+		{"of one it says that it fits nowhere: the untried one of its owner waits too", []*corev1.Pod{pod("a1", owner("a"), unschedulable)}, 2},
+		{"so does one that comes later", []*corev1.Pod{pod("a4", owner("a"))}, 3},
+		{"nominated, they wait for no other place", []*corev1.Pod{pod("a1", owner("a"), unschedulable, nominated), pod("a2", owner("a"), nominated)}, 1},
+		{"no refused one is left: the scheduler may have room for the last", []*corev1.Pod{pod("a1", owner("a"), bound)}, 0},
+		{"it has none", []*corev1.Pod{pod("a4", owner("a"), unschedulable)}, 1},
+	} {
+		for _, p := range step.pods {
+			s.SetPod(p)
+		}
+		if err := m.Sync(s, testPools()); err != nil {
+			t.Fatal(err)
+		}
+		if m.Pending() != step.pending {
+			t.Errorf("%d pods wait, want %d: %s", m.Pending(), step.pending, step.why)
+		}
+	}
+	for _, name := range []string{"a1", "a2", "a3", "a4", "b1", "alone"} {
+		s.DeletePod(key(pod(name)))
+	}
+	if len(s.siblings) != 0 {
+		t.Errorf("%d owners are remembered after their pods have gone", len(s.siblings))
+	}
+}

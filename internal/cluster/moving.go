@@ -34,7 +34,7 @@ func (s *State) Expected(claim string) []*corev1.Pod {
 	}
 	var out []*corev1.Pod
 	for _, name := range names {
-		if p := s.pods[podName(name)]; p != nil && Provisionable(p) {
+		if p := s.pods[podName(name)]; p != nil && s.provisionable(p) {
 			out = append(out, p)
 		}
 	}

@@ -19,12 +19,17 @@ func Provisionable(p *corev1.Pod) bool {
 // unplaced reports whether the scheduler has found no place for the pod, whether or
 // not somebody has nominated one since.
 func unplaced(p *corev1.Pod) bool {
+	return saidUnschedulable(p) && waiting(p)
+}
+
+// waiting reports whether the pod has no Node and isn't tied to one that comes and goes by
+// itself.
+func waiting(p *corev1.Pod) bool {
 	return p.Spec.NodeName == "" &&
 		p.DeletionTimestamp == nil &&
 		!Terminal(p) &&
-		saidUnschedulable(p) &&
 		!OwnedByDaemonSet(p) &&
-		!ownedBy(p, "v1", "Node")
+		!static(p)
 }
 
 // saidUnschedulable reports whether a scheduler has tried the pod in vain. Its

@@ -20,6 +20,8 @@ type State struct {
 	mu    sync.RWMutex
 	pods  map[types.NamespacedName]*corev1.Pod
 	bound map[string]map[types.NamespacedName]*corev1.Pod // by Node name
+	// siblings are pods without a Node, by the UID of their owner.
+	siblings map[types.UID]*siblings
 	// order has bound's pods sorted, as far as somebody has asked since they changed.
 	order map[string][]*corev1.Pod
 	// expected are unbound pods by the Node that they are nominated to.
@@ -77,6 +79,7 @@ func nodeKey(node string) string   { return "node/" + node }
 func NewState(c clock.PassiveClock) *State {
 	return &State{
 		clock:          c,
+		siblings:       map[types.UID]*siblings{},
 		gone:           graves{at: map[types.UID]time.Time{}},
 		unseen:         map[string]time.Time{},
 		nominated:      map[string]time.Time{},
@@ -134,9 +137,11 @@ func (s *State) SetPod(p *corev1.Pod) {
 	if s.gone.has(p.UID) || old != nil && old.UID == p.UID && Newer(old.ResourceVersion, p.ResourceVersion) {
 		return
 	}
+	wanted := old != nil && old.UID == p.UID && s.provisionable(old)
 	s.dropPod(k)
 	s.pods[k] = p
 	s.use(p, true)
+	s.meet(k, p)
 	s.touchPod(k)
 	if p.Spec.NodeName != "" && !Terminal(p) {
 		on := s.bound[p.Spec.NodeName]
@@ -165,7 +170,7 @@ func (s *State) SetPod(p *corev1.Pod) {
 	if old != nil && p.Spec.NodeName != "" && Terminal(p) && !Terminal(old) && !OwnedByDaemonSet(p) {
 		s.moved[p.Spec.NodeName] = s.clock.Now()
 	}
-	if Provisionable(p) && (old == nil || old.UID != p.UID || !Provisionable(old)) {
+	if !wanted && s.provisionable(p) {
 		s.notify()
 	}
 }
@@ -230,6 +235,7 @@ func (s *State) dropPod(k types.NamespacedName) {
 	}
 	delete(s.pods, k)
 	s.use(old, false)
+	s.part(k, old)
 	if n := old.Status.NominatedNodeName; s.expected[n] != nil {
 		delete(s.expected[n], k)
 		if len(s.expected[n]) == 0 {

@@ -36,10 +36,7 @@ func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, n
 			"Node %s joined without the taint %s, so pods may have been bound before it was ready; add it to the kubelet's registerWithTaints",
 			node.Name, karpenter.TaintUnregistered)
 	}
-	if err := r.settle(ctx, claim.Name, node.Name); err != nil {
-		// Worse packing is no reason to keep the Node from pods.
-		ctrl.LoggerFrom(ctx).Error(err, "nominate the pods that were planned onto it", "Node", node.Name)
-	}
+	r.expect(ctx, claim, node)
 	want := registration(claim, node)
 	if !equality.Semantic.DeepEqual(node, want) {
 		patch, err := takeover(node, want)
@@ -55,6 +52,15 @@ func (r *Reconciler) register(ctx context.Context, claim *karpenter.NodeClaim, n
 	claim.Status.NodeName = node.Name
 	setTrue(claim, karpenter.ConditionRegistered)
 	return want, nil
+}
+
+// expect has the pods nominated that the Node was opened for. It is called before the Node
+// is open to any, and once more when it is ready: the scheduler drops a nomination when it
+// tries the pod in between. That it fails is no reason to keep the Node from pods.
+func (r *Reconciler) expect(ctx context.Context, claim *karpenter.NodeClaim, node *corev1.Node) {
+	if err := r.settle(ctx, claim.Name, node.Name); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "nominate the pods that were planned onto it", "Node", node.Name)
+	}
 }
 
 // registration returns the Node as it should be once taken over: the claim's
@@ -117,6 +123,7 @@ func (r *Reconciler) initialize(ctx context.Context, claim *karpenter.NodeClaim,
 		set(claim, karpenter.ConditionInitialized, metav1.ConditionUnknown, reason, message)
 		return nil
 	}
+	r.expect(ctx, claim, node)
 	if node.Labels[karpenter.LabelInitialized] != "true" {
 		want := node.DeepCopy()
 		if want.Labels == nil {

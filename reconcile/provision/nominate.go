@@ -25,8 +25,8 @@ import (
 // Node it counts all that are nominated to that Node, and none that are nominated to
 // others, so that several of one spread would keep each other off every Node.
 //
-// Schedulers before 1.35 drop a nomination when they try the pod before the Node is
-// ready; the pod is then pending again, and the next plan repeats it.
+// The scheduler drops a nomination when it tries the pod before the Node is ready; the pod
+// is then pending again.
 type Nominator struct {
 	kube  client.Client
 	live  client.Reader // past the cache, which may lag behind the scheduler
@@ -42,8 +42,7 @@ func NewNominator(kube client.Client, live client.Reader, state *cluster.State) 
 // it are nominated: an API server that is slow must not cost more than bad packing does.
 const hold = 2 * time.Second
 
-// Settle nominates the pods that are planned onto the claim to its Node. To be of use it
-// is called before the Node is open to pods.
+// Settle nominates the pods that are planned onto the claim, and aren't yet, to its Node.
 func (n *Nominator) Settle(ctx context.Context, claim, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, hold)
 	defer cancel()
