@@ -70,9 +70,13 @@ func (a asker) machine(c *karpenter.NodeClaim, n *corev1.Node) *Answer {
 			out.Facts = append(out.Facts, Fact{name, value})
 		}
 	}
-	if c == nil {
+	switch {
+	case c == nil && ours(n):
+		fact("NodeClaim", "gone; the Node is let go once its instance has ended")
+		fact("NodePool", n.Labels[karpenter.LabelNodePool])
+	case c == nil:
 		fact("NodeClaim", "none: the node isn't Coppice's, and is never taken away")
-	} else {
+	default:
 		fact("NodeClaim", c.Name)
 		fact("NodePool", c.Labels[karpenter.LabelNodePool])
 		fact("Instance", strings.TrimSpace(strings.Join([]string{
@@ -95,6 +99,10 @@ func (a asker) machine(c *karpenter.NodeClaim, n *corev1.Node) *Answer {
 // stage says in one line how far a machine is in its life.
 func (a asker) stage(c *karpenter.NodeClaim, n *corev1.Node) string {
 	switch {
+	case c == nil && ours(n) && n.DeletionTimestamp != nil:
+		return "on its way out for " + a.age(*n.DeletionTimestamp) + ", its NodeClaim gone before it"
+	case c == nil && ours(n):
+		return "left over: its NodeClaim is gone, " + a.age(n.CreationTimestamp) + " old"
 	case c == nil:
 		return "a node of somebody else, " + a.age(n.CreationTimestamp) + " old"
 	case c.DeletionTimestamp != nil:
@@ -116,6 +124,10 @@ func (a asker) stage(c *karpenter.NodeClaim, n *corev1.Node) string {
 	}
 	return "in service, " + a.age(c.CreationTimestamp) + " old"
 }
+
+// ours reports whether a Node was taken over for a claim, whether or not that is still
+// there.
+func ours(n *corev1.Node) bool { return slices.Contains(n.Finalizers, karpenter.Finalizer) }
 
 func (a asker) podCount(pods []*corev1.Pod) string {
 	daemons := 0

@@ -31,8 +31,9 @@ const (
 	oftenRounds = 12
 )
 
-// collector compares claims with instances: an instance without a claim is
-// terminated, a claim whose instance is gone is deleted.
+// collector compares claims with instances and Nodes: an instance without a claim is
+// terminated, a claim whose instance is gone is deleted, a Node that has neither any
+// more is let go.
 type collector struct {
 	kube  client.Client
 	live  client.Reader // past the cache: a claim not seen yet must not cost its instance
@@ -49,11 +50,12 @@ func (c *collector) NeedLeaderElection() bool { return true }
 func (c *collector) Start(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("collector")
 	for round := 0; ; round++ {
-		if err := c.collect(ctx); err != nil && ctx.Err() == nil {
+		more, err := c.collect(ctx)
+		if err != nil && ctx.Err() == nil {
 			log.Error(err, "compare NodeClaims with instances")
 		}
 		period := collectRarely
-		if round < oftenRounds {
+		if round < oftenRounds || more {
 			period = collectOften
 		}
 		select {
@@ -64,16 +66,21 @@ func (c *collector) Start(ctx context.Context) error {
 	}
 }
 
-func (c *collector) collect(ctx context.Context) error {
+// collect does one round, and reports whether the next has something to finish.
+func (c *collector) collect(ctx context.Context) (more bool, err error) {
 	now := c.clock.Now()
 	// Instances first: whatever is listed here had its claim before.
 	instances, err := c.cloud.Instances(ctx)
 	if err != nil {
-		return fmt.Errorf("list instances: %w", err)
+		return false, fmt.Errorf("list instances: %w", err)
 	}
 	var claims karpenter.NodeClaimList
 	if err := c.live.List(ctx, &claims); err != nil {
-		return fmt.Errorf("list NodeClaims: %w", err)
+		return false, fmt.Errorf("list NodeClaims: %w", err)
+	}
+	var nodes corev1.NodeList
+	if err := c.kube.List(ctx, &nodes); err != nil {
+		return false, fmt.Errorf("list Nodes: %w", err)
 	}
 	lost, gone := compareClaims(claims.Items, instances, now)
 	// One that can't be ended holds up no other.
@@ -116,7 +123,8 @@ func (c *collector) collect(ctx context.Context) error {
 		}
 		ctrl.LoggerFrom(ctx).Info("deleted a NodeClaim whose instance is gone", "NodeClaim", claim.Name)
 	}
-	return errors.Join(errs...)
+	more, err = c.release(ctx, orphans(nodes.Items, claims.Items), instances)
+	return more, errors.Join(append(errs, err)...)
 }
 
 // nodeExists asks the API server only about a Node that the cache doesn't know.

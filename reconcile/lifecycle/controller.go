@@ -234,9 +234,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else {
 		after, err = r.raise(ctx, &claim, node)
 	}
-	if werr := r.write(ctx, before, &claim); apierrors.IsConflict(werr) {
+	switch werr := r.write(ctx, before, &claim); {
+	case apierrors.IsNotFound(werr):
+		// The claim ended before, and was told of then: the watch is late to say so.
+		return ctrl.Result{}, err
+	case apierrors.IsConflict(werr):
 		return ctrl.Result{RequeueAfter: conflictPause}, nil
-	} else if werr != nil {
+	case werr != nil:
 		return ctrl.Result{}, errors.Join(err, werr)
 	}
 	r.tell(before, &claim)
@@ -339,7 +343,8 @@ func (r *Reconciler) nodeOf(ctx context.Context, claim *karpenter.NodeClaim) (*c
 // write stores what a reconcile changed: metadata first, so that labels are there
 // when a condition says that the claim is launched, then the status. Nothing
 // changed means nothing written. The list of conditions is replaced as a whole, so
-// the status is written only over the one that was read: a conflict otherwise.
+// the status is written only over the one that was read: a conflict otherwise. It is
+// not found if the claim was gone before anything was written.
 func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeClaim) error {
 	base := before
 	stamp(before.Status.Conditions, after.Status.Conditions, r.clock.Now())
@@ -349,7 +354,7 @@ func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeCla
 		// Finalizers and owners are lists that a patch replaces as a whole.
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 		if err := r.kube.Patch(ctx, obj, patch); err != nil {
-			return client.IgnoreNotFound(err)
+			return err
 		}
 		if !equality.Semantic.DeepEqual(obj.Status, before.Status) {
 			return apierrors.NewConflict(karpenter.GroupVersion.WithResource("nodeclaims").GroupResource(), before.Name, errStale)
@@ -362,7 +367,10 @@ func (r *Reconciler) write(ctx context.Context, before, after *karpenter.NodeCla
 		after.Status.DeepCopyInto(&obj.Status)
 		patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 		if err := r.kube.Status().Patch(ctx, obj, patch); err != nil {
-			return client.IgnoreNotFound(err)
+			if base != before {
+				return client.IgnoreNotFound(err) // it went with its finalizer
+			}
+			return err
 		}
 		r.written.Store(obj.Name, obj)
 	}

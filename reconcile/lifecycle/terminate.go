@@ -69,7 +69,7 @@ func (r *Reconciler) finalize(ctx context.Context, claim *karpenter.NodeClaim, n
 		return pollInstance, nil
 	}
 	if node != nil {
-		if err := r.letGo(ctx, node); err != nil {
+		if err := letGo(ctx, r.kube, node); err != nil {
 			return 0, err
 		}
 	}
@@ -346,19 +346,4 @@ func (r *Reconciler) terminate(ctx context.Context, claim *karpenter.NodeClaim) 
 		setTrue(claim, karpenter.ConditionInstanceTerminating)
 	}
 	return len(list), nil
-}
-
-// letGo removes our finalizer from the Node and deletes it.
-func (r *Reconciler) letGo(ctx context.Context, node *corev1.Node) error {
-	want := node.DeepCopy()
-	if controllerutil.RemoveFinalizer(want, karpenter.Finalizer) {
-		patch := client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{})
-		if err := r.kube.Patch(ctx, want, patch); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-	}
-	if err := r.kube.Delete(ctx, node, client.Preconditions{UID: &node.UID}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete Node %s: %w", node.Name, err)
-	}
-	return nil
 }

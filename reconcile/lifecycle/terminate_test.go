@@ -152,7 +152,7 @@ func TestCollectorPassesOverFailures(t *testing.T) {
 	gone.Status.Conditions = []metav1.Condition{{Type: karpenter.ConditionLaunched, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(old)}}
 	kube := stored(t, gone)
 	c := &collector{kube: kube, live: kube, cloud: s, clock: clocktesting.NewFakeClock(now), metrics: metrics.New()}
-	if err := c.collect(t.Context()); err == nil || !strings.Contains(err.Error(), "i-1") {
+	if _, err := c.collect(t.Context()); err == nil || !strings.Contains(err.Error(), "i-1") {
 		t.Errorf("collect() = %v, want the failure to end i-1", err)
 	}
 	if !slices.Equal(s.ended, []string{"i-2"}) {
