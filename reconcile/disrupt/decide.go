@@ -53,6 +53,10 @@ type Input struct {
 	// Settled says that every pod has a node and none is about to move, so that no node
 	// waits for pods that were planned onto it.
 	Settled bool
+	// Landing says that the last search found something so lately that nodes that go are
+	// worth waiting for where they use up a part of a budget: the more nodes may go
+	// together, the better what takes their place.
+	Landing bool
 	// Seen is the mark of the last search, which found nothing. One that would be the
 	// same isn't made; Kept is what it said of each node that stayed.
 	Seen uint64
@@ -385,6 +389,7 @@ func (d *decider) search() {
 		p.Pools[name] = pool.bounds(d.Allowed[name][underutilized])
 	}
 	budget := false
+	candidates := map[string]int{}
 	for _, n := range d.nodes {
 		if !n.Initialized() || d.away(n) {
 			p.Closed = append(p.Closed, n.Name())
@@ -403,11 +408,12 @@ func (d *decider) search() {
 		}
 		byName[n.Name()] = n
 		p.Nodes = append(p.Nodes, consolidate.Node{Name: n.Name(), Cost: evictionCost(n.Pods)})
+		candidates[n.Pool()]++
 		budget = budget || d.Allowed[n.Pool()][underutilized] > 0
 	}
 	kept := d.in.Kept
 	d.Mark = mark(d.in, p)
-	if len(p.Nodes) > 0 && budget && d.in.Quiet && d.Mark != d.in.Seen {
+	if len(p.Nodes) > 0 && budget && d.in.Quiet && !d.cramped(candidates) && d.Mark != d.in.Seen {
 		p.Nodes = d.climb(p.Nodes, byName, p.Closed)
 		for name, pool := range d.in.Pools {
 			p.Pools[name] = pool.bounds(d.Allowed[name][underutilized])
@@ -428,6 +434,15 @@ func (d *decider) search() {
 			d.keep(n, underutilized, d.kept(n, kept))
 		}
 	}
+}
+
+// cramped reports whether nodes that are going leave less than a pool's whole budget
+// soon after a search that found something.
+func (d *decider) cramped(candidates map[string]int) bool {
+	return d.in.Landing && slices.ContainsFunc(d.in.Nodes, func(n cluster.Node) bool {
+		_, going := commandOf(n)
+		return (going || n.Claim != nil && n.Deleting()) && d.Allowed[n.Pool()][underutilized] < candidates[n.Pool()]
+	})
 }
 
 // climb replaces nodes by ones of pools with a higher weight, where their own pool

@@ -187,7 +187,7 @@ func (f *fleet) app(p *corev1.Pod) *app {
 func (f *fleet) end(p *corev1.Pod) {
 	a := f.app(p)
 	p = p.DeepCopy()
-	p.DeletionTimestamp = &metav1.Time{Time: f.Clock.At}
+	p.DeletionTimestamp = &metav1.Time{Time: f.Clock.At.Add(30 * time.Second)} // with the grace period that pods have by default
 	a.pods[p.Name] = p
 	delete(a.ready, p.Name)
 	a.active--

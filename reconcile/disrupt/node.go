@@ -75,6 +75,9 @@ func evictionCost(pods []*corev1.Pod) int64 {
 func pulse(nodes []cluster.Node) uint64 {
 	h := fnv.New64a()
 	for _, n := range nodes {
+		if vacant(n) && (n.Initialized() || n.Deleting()) {
+			continue // whether it goes changes nothing for pods
+		}
 		h.Write([]byte(n.Name()))
 		if n.Initialized() {
 			h.Write([]byte{1})

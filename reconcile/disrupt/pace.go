@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/consolidate"
 )
@@ -60,11 +62,18 @@ type pace struct {
 func (p *pace) look(in *Input, unbound int) {
 	now := in.Now
 	in.Seen, in.Kept = p.seen, p.kept
-	going := slices.ContainsFunc(underWay(in.Nodes), func(c Command) bool { return c.Reason == underutilized })
-	in.Quiet = p.quiet(pulse(in.Nodes), now) && !now.Before(p.next) && (!going || now.Sub(p.searched) >= landing)
+	movable, population := residents(in.Nodes)
+	if population != p.population {
+		p.population, p.moved = population, now
+	}
+	still := !slices.ContainsFunc(in.Nodes, leaving) && now.Sub(p.moved) >= settle
+	in.Settled = still && unbound == 0
+	in.Landing = !p.last.IsZero() && p.last.Equal(p.searched) && now.Sub(p.searched) < landing
+	// A pod that has no place for longer than others are expected for may never have one.
+	landed := still && (unbound == 0 || now.Sub(p.moved) >= expected) && !slices.ContainsFunc(in.Nodes, moving)
+	in.Quiet = p.quiet(pulse(in.Nodes), ending(in.Nodes, now), now) && !now.Before(p.next) && (landed || !in.Landing)
 	// What is found after pods came or went for good is new, not found again. While
 	// nodes drain there are fewer for moments.
-	movable, population := residents(in.Nodes)
 	if size := unbound + movable; in.Quiet && (size != p.size || now.Sub(p.last) >= refresh) {
 		p.size, p.found = size, 0
 	}
@@ -75,10 +84,6 @@ func (p *pace) look(in *Input, unbound int) {
 		p.promised = 0
 	}
 	in.Found = p.found
-	if population != p.population {
-		p.population, p.moved = population, now
-	}
-	in.Settled = unbound == 0 && now.Sub(p.moved) >= settle && !slices.ContainsFunc(in.Nodes, leaving)
 }
 
 // note takes over what a decision came to, which took so long.
@@ -118,12 +123,33 @@ func price(in Input) (sum int64) {
 	return sum
 }
 
+// moving reports whether a search's command has yet to move pods from a machine. One
+// that is empty and ends doesn't matter to the next search.
+func moving(n cluster.Node) bool {
+	c, ok := commandOf(n)
+	return ok && c.Reason == underutilized && (!n.Deleting() || leaving(n))
+}
+
 // leaving reports whether pods have yet to move from a machine that is on its way out.
 func leaving(n cluster.Node) bool { return n.Deleting() && !vacant(n) }
 
+// ending reports whether pods that have been told to end still take room on machines that
+// stay: a search that doesn't see that room moves pods elsewhere, and has to move others
+// into it later. A pod that takes longer than its grace period isn't waited for.
+func ending(nodes []cluster.Node, now time.Time) bool {
+	return slices.ContainsFunc(nodes, func(n cluster.Node) bool {
+		if _, going := commandOf(n); going || n.Deleting() {
+			return false
+		}
+		return slices.ContainsFunc(n.Pods, func(p *corev1.Pod) bool {
+			return p.DeletionTimestamp != nil && !cluster.Terminal(p) && now.Before(p.DeletionTimestamp.Time)
+		})
+	})
+}
+
 // quiet reports whether pods have stopped coming and going, or haven't for too long.
-func (p *pace) quiet(pulse uint64, now time.Time) bool {
-	if pulse != p.pulse {
+func (p *pace) quiet(pulse uint64, ending bool, now time.Time) bool {
+	if pulse != p.pulse || ending {
 		p.pulse = pulse
 		if now.Sub(p.changed) >= p.calm() {
 			p.first = now
