@@ -28,6 +28,7 @@ type Model struct {
 	// scoped are the pods whose meaning depends on their surroundings; they are
 	// translated anew when these change.
 	scoped map[types.NamespacedName]scope
+	specs  translations
 
 	pools   []poolKey
 	usage   map[string]pack.Resources
@@ -96,9 +97,11 @@ func (m *Model) Sync(s *State, pools []Pool) error {
 	}
 	var errs []error
 	usage := m.syncMachines(s, d, byName)
-	for k, on := range m.scoped {
-		if on&*d.around != 0 {
-			d.pods[k] = struct{}{}
+	if *d.around != 0 {
+		for k, on := range m.scoped {
+			if on&*d.around != 0 {
+				d.pods[k] = struct{}{}
+			}
 		}
 	}
 	for k := range d.pods {
@@ -231,7 +234,7 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 	if depends != 0 {
 		m.scoped[k] = depends
 	}
-	spec, err := PodSpec(p, around{s})
+	spec, err := m.specs.podSpec(p, around{s})
 	if err != nil && on == "" {
 		m.refused[k] = err
 		m.core.RemovePod(PodKey(p))

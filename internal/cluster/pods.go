@@ -55,7 +55,7 @@ func OwnedByDaemonSet(p *corev1.Pod) bool { return ownedBy(p, "apps/v1", "Daemon
 func static(p *corev1.Pod) bool { return ownedBy(p, "v1", "Node") }
 
 func ownedBy(p *corev1.Pod, apiVersion, kind string) bool {
-	ref := metav1.GetControllerOf(p)
+	ref := metav1.GetControllerOfNoCopy(p)
 	return ref != nil && ref.APIVersion == apiVersion && ref.Kind == kind
 }
 

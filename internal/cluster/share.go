@@ -39,8 +39,13 @@ func NewSlim() func(any) (any, error) {
 func (s *sharer) share(p *corev1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owners == nil || len(s.owners) > sharedMost || len(s.strings) > sharedMost {
-		s.owners, s.strings = map[types.UID]*corev1.Pod{}, map[string]string{}
+	if s.owners == nil || len(s.owners) > sharedMost {
+		s.owners = map[types.UID]*corev1.Pod{}
+	}
+	// There is one for each Node's name: in a large cluster these end sooner, and the
+	// pods of an owner should be alike for as long as they can.
+	if s.strings == nil || len(s.strings) > sharedMost {
+		s.strings = map[string]string{}
 	}
 	p.GenerateName = ""
 	p.Namespace, p.Spec.NodeName, p.Spec.SchedulerName = s.string(p.Namespace), s.string(p.Spec.NodeName), s.string(p.Spec.SchedulerName)
@@ -76,6 +81,7 @@ func (s *sharer) share(p *corev1.Pod) {
 	equal(&a.PreemptionPolicy, &b.PreemptionPolicy)
 	equal(&a.TerminationGracePeriodSeconds, &b.TerminationGracePeriodSeconds)
 	equal(&a.Overhead, &b.Overhead)
+	equal(&a.Resources, &b.Resources)
 }
 
 // equal makes one of two equal values the other, and keeps the first for the next
