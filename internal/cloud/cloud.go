@@ -28,9 +28,12 @@ const (
 const (
 	// TagNodeClaim holds the claim's name, for people who look at the console.
 	TagNodeClaim = "karpenter.sh/nodeclaim"
-	// TagNodeClaimUID holds the claim's UID. It is set by the launch itself, so that
-	// an instance can be traced to its claim whatever crashed after it.
+	// TagNodeClaimUID holds the claim's UID. The launch of a single instance sets it, so
+	// that it can be traced to its claim whatever crashed after it; those of a fleet get
+	// it some time later.
 	TagNodeClaimUID = "coppice.dev/nodeclaim-uid"
+	// TagFleet holds the token of the fleet that the instance was launched with.
+	TagFleet = "coppice.dev/fleet"
 )
 
 // Offering is one way to buy an instance type.
@@ -76,6 +79,9 @@ type LaunchRequest struct {
 	Labels        map[string]string
 	Taints        []corev1.Taint
 	StartupTaints []corev1.Taint
+	// Fleet, if set, is launched at once for all its claims, of which this is one. All
+	// else in the request but claim and token is then the same for each of them.
+	Fleet *Fleet
 }
 
 // Instance is a virtual machine of ours.
@@ -98,6 +104,9 @@ type Instance struct {
 	State      string
 	LaunchTime time.Time
 	Tags       map[string]string
+	// ClaimUID is the claim's that it was launched for, as its tag has it or, before it
+	// has one, as this process knows. It is "" if neither tells.
+	ClaimUID string
 }
 
 // Provider is a cloud. Every method may be called concurrently.
@@ -112,7 +121,9 @@ type Provider interface {
 	InstanceTypes(ctx context.Context, class *aws.EC2NodeClass) ([]InstanceType, error)
 	// Market is what the provider knows of prices. It is the caller's own.
 	Market(ctx context.Context) (Market, error)
-	// Launch starts one instance, or finds the one that the same token started.
+	// Launch starts one instance, or finds the one that the same token started. The
+	// instances of a fleet are all started by the first of its claims that comes; a claim
+	// for which there is none of them gets one of its own.
 	// It returns *InsufficientCapacityError when nothing asked for is to be had.
 	Launch(ctx context.Context, req LaunchRequest) (Instance, error)
 	// Instances lists the cluster's instances that are not terminated, sorted by ID.

@@ -186,7 +186,7 @@ func (s *Server) launch(o launchOrder) *instance {
 	now := s.clock.Now()
 	i := &instance{
 		id: s.id("i"), spec: o.spec, typ: o.spec.typ, subnet: o.spec.subnet, addr: o.spec.subnet.take(),
-		capacityType: o.capacityType, launched: now, visible: now.Add(s.cfg.ConsistencyDelay),
+		capacityType: o.capacityType, launched: now, visible: now.Add(s.cfg.ConsistencyDelay + time.Duration(o.index)*s.cfg.ConsistencyDelay/4),
 		reservation: o.reservation, launchIndex: o.index, clientToken: o.token, fleetID: o.fleetID,
 		capacityID: o.capacityID, eni: s.id("eni"), volume: s.id("vol"),
 	}

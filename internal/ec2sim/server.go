@@ -33,7 +33,8 @@ type Config struct {
 	// BootJitter spreads boots evenly over BootDelay ± BootJitter.
 	BootJitter time.Duration
 	// ConsistencyDelay passes until a launched instance shows up in Describe
-	// calls; before that its ID isn't found.
+	// calls; before that its ID isn't found. Of several that one call launched
+	// each shows up a quarter of it later than the one before.
 	ConsistencyDelay time.Duration
 	// Seed drives every random choice: IDs, capacities, price walks, jitter.
 	Seed uint64

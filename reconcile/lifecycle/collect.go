@@ -172,17 +172,23 @@ func claimsWithoutNode(claims []karpenter.NodeClaim, now time.Time) []*karpenter
 // compareClaims returns the instances that no claim owns, and the living claims
 // whose instance the cloud doesn't list any more.
 func compareClaims(claims []karpenter.NodeClaim, instances []cloud.Instance, now time.Time) (lost []cloud.Instance, gone []*karpenter.NodeClaim) {
-	owned := map[string]bool{}
+	owned, open := map[string]bool{}, map[string]bool{}
 	for i := range claims {
-		owned[string(claims[i].UID)] = true
 		if id := claims[i].Status.ProviderID; id != "" {
 			owned[id] = true
+			continue
+		}
+		// It may yet get one that was launched for it. One that has its instance gets no
+		// other: whatever else was launched for it is too many.
+		owned[string(claims[i].UID)] = true
+		if f, ok := cloud.FleetOf(&claims[i]); ok {
+			open[f.Token] = true
 		}
 	}
 	listed := map[string]bool{}
 	for _, i := range instances {
 		listed[i.ProviderID] = true
-		claimed := owned[i.ProviderID] || owned[i.Tags[cloud.TagNodeClaimUID]]
+		claimed := owned[i.ProviderID] || owned[i.ClaimUID] || open[i.Tags[cloud.TagFleet]]
 		if !claimed && i.State != "shutting-down" && now.Sub(i.LaunchTime) > grace {
 			lost = append(lost, i)
 		}

@@ -36,6 +36,7 @@ type Cloud interface {
 	Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.Instance, error)
 	Instances(ctx context.Context) ([]cloud.Instance, error)
 	Terminate(ctx context.Context, id string) error
+	Tag(ctx context.Context, id string, tags map[string]string) error
 }
 
 // Field indexes of the manager's cache.
@@ -43,6 +44,7 @@ const (
 	indexProviderID   = "providerID"
 	indexPodNode      = "spec.nodeName"
 	indexAttachedNode = "spec.attachedNode"
+	indexFleet        = "fleet"
 )
 
 // workers is how many claims are worked on at once. A launch holds one for as long
@@ -93,6 +95,8 @@ type Reconciler struct {
 	// launched remembers what a claim's launch returned, a cloud.Instance by claim UID:
 	// the watch may be slow to deliver the status that says so.
 	launched sync.Map
+	// fleets are launches for several claims.
+	fleets fleets
 	// written has claims as the last write here returned them, by name, until the watch
 	// has caught up. Who reads only what it has delivered writes over what is older than
 	// his own last word, and is refused.
@@ -166,6 +170,10 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 	}{
 		{&corev1.Node{}, indexProviderID, func(o client.Object) string { return o.(*corev1.Node).Spec.ProviderID }},
 		{&karpenter.NodeClaim{}, indexProviderID, func(o client.Object) string { return o.(*karpenter.NodeClaim).Status.ProviderID }},
+		{&karpenter.NodeClaim{}, indexFleet, func(o client.Object) string {
+			f, _ := cloud.FleetOf(o.(*karpenter.NodeClaim))
+			return f.Token
+		}},
 		{&corev1.Pod{}, indexPodNode, func(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }},
 		{&storagev1.VolumeAttachment{}, indexAttachedNode, func(o client.Object) string { return o.(*storagev1.VolumeAttachment).Spec.NodeName }},
 	} {
@@ -181,6 +189,9 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 	}
 	if err := mgr.Add(&collector{kube: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: c, clock: clk, metrics: o.Metrics}); err != nil {
 		return fmt.Errorf("add instance collector: %w", err)
+	}
+	if err := mgr.Add(&tagger{kube: mgr.GetClient(), cloud: c, clock: clk}); err != nil {
+		return fmt.Errorf("add tagger of instances: %w", err)
 	}
 	if err := mgr.Add(&quieter{kube: mgr.GetClient(), state: o.State, clock: clk}); err != nil {
 		return fmt.Errorf("add observer of quiet nodes: %w", err)

@@ -51,7 +51,10 @@ func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) (ti
 		return 0, r.giveUp(ctx, claim, "NodeClassNotReady", fmt.Sprintf("EC2NodeClass %s: %s", class.Name, ready.Message))
 	}
 
-	got, types, err := r.instanceFor(ctx, claim, &class)
+	got, types, wait, err := r.instanceFor(ctx, claim, &class)
+	if wait > 0 {
+		return wait, nil
+	}
 	var none *cloud.InsufficientCapacityError
 	var terminal *cloud.TerminalError
 	switch {
@@ -73,27 +76,43 @@ func (r *Reconciler) launch(ctx context.Context, claim *karpenter.NodeClaim) (ti
 }
 
 // instanceFor launches, or returns what an earlier reconcile launched whose
-// outcome the cache doesn't show yet.
-func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim, class *aws.EC2NodeClass) (cloud.Instance, []cloud.InstanceType, error) {
+// outcome the cache doesn't show yet. It says how long to wait if the claim is to be
+// launched with others that aren't there yet.
+func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim, class *aws.EC2NodeClass) (cloud.Instance, []cloud.InstanceType, time.Duration, error) {
 	all, err := r.cloud.InstanceTypes(ctx, class)
 	if err != nil {
-		return cloud.Instance{}, nil, err
+		return cloud.Instance{}, nil, 0, err
 	}
 	if got, ok := r.launched.Load(claim.UID); ok {
-		return got.(cloud.Instance), all, nil
+		return got.(cloud.Instance), all, 0, nil
+	}
+	if f, ok := cloud.FleetOf(claim); ok {
+		// Before it is looked who is there: who is deleted from now on waits for the outcome.
+		defer r.fleets.enter(f.Token)()
+	}
+	fleet, wait, err := r.fleet(ctx, claim)
+	if err != nil || wait > 0 {
+		return cloud.Instance{}, nil, wait, err
 	}
 	types := roomy(cloud.Acceptable(all, claim.Spec.Requirements), claim.Spec.Resources.Requests)
+	if fleet != nil {
+		for _, m := range fleet.Members {
+			if m != nil {
+				types = roomy(types, m.Spec.Resources.Requests)
+			}
+		}
+	}
 	if len(types) == 0 {
-		return cloud.Instance{}, nil, &cloud.InsufficientCapacityError{Reason: "no available offering meets the NodeClaim's requirements"}
+		return cloud.Instance{}, nil, 0, &cloud.InsufficientCapacityError{Reason: "no available offering meets the NodeClaim's requirements"}
 	}
 	got, err := r.cloud.Launch(ctx, cloud.LaunchRequest{
-		Claim: claim, Class: class, Token: string(claim.UID), Types: types,
+		Claim: claim, Class: class, Token: string(claim.UID), Types: types, Fleet: fleet,
 		Labels: kubeletLabels(claim, class), Taints: claim.Spec.Taints, StartupTaints: claim.Spec.StartupTaints,
 	})
 	if err == nil {
 		r.launched.Store(claim.UID, got)
 	}
-	return got, all, err
+	return got, all, 0, err
 }
 
 // roomy leaves out types that are too small for what the claim asks room for. A

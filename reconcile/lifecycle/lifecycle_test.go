@@ -227,7 +227,7 @@ func TestCompareClaims(t *testing.T) {
 		return *c
 	}
 	instance := func(id, uid string, age time.Duration, state string) cloud.Instance {
-		return cloud.Instance{ID: id, ProviderID: "aws:///z/" + id, State: state, LaunchTime: now.Add(-age), Tags: map[string]string{cloud.TagNodeClaimUID: uid}}
+		return cloud.Instance{ID: id, ProviderID: "aws:///z/" + id, State: state, LaunchTime: now.Add(-age), ClaimUID: uid}
 	}
 	claims := []karpenter.NodeClaim{
 		launched("with-instance", "aws:///z/i-1", time.Hour),

@@ -61,6 +61,9 @@ func (r *Reconciler) finalize(ctx context.Context, claim *karpenter.NodeClaim, n
 			return wait, err
 		}
 	}
+	if r.fleets.under(claim) {
+		return pollInstance, nil // one may come for it
+	}
 	left, err := r.terminate(ctx, claim)
 	if err != nil {
 		return 0, err
@@ -74,6 +77,7 @@ func (r *Reconciler) finalize(ctx context.Context, claim *karpenter.NodeClaim, n
 		}
 	}
 	r.launched.Delete(claim.UID)
+	r.fleets.forget(claim.UID)
 	controllerutil.RemoveFinalizer(claim, karpenter.Finalizer)
 	return 0, nil
 }
@@ -311,7 +315,7 @@ func (r *Reconciler) stayingVolumes(ctx context.Context, node *corev1.Node) (map
 }
 
 // instances are the claim's that haven't ended: the one that it names, and any that
-// carry its UID as a tag, as after a crash between the launch and the write of its
+// were launched for it, as after a crash between the launch and the write of its
 // outcome. One list answers for every claim that waits, as cloud.Provider promises, and
 // shows what was launched a moment ago.
 func (r *Reconciler) instances(ctx context.Context, claim *karpenter.NodeClaim) ([]cloud.Instance, error) {
@@ -321,7 +325,7 @@ func (r *Reconciler) instances(ctx context.Context, claim *karpenter.NodeClaim) 
 	}
 	var out []cloud.Instance
 	for _, i := range list {
-		if (claim.Status.ProviderID != "" && i.ProviderID == claim.Status.ProviderID) || i.Tags[cloud.TagNodeClaimUID] == string(claim.UID) {
+		if (claim.Status.ProviderID != "" && i.ProviderID == claim.Status.ProviderID) || i.ClaimUID == string(claim.UID) {
 			out = append(out, i)
 		}
 	}

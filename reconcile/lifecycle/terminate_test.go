@@ -120,11 +120,10 @@ func (s *stubborn) Terminate(_ context.Context, id string) error {
 }
 
 // TestInstancesOfClaim: a crash between a launch and the write of its outcome leaves the
-// claim's UID on the instance alone.
+// claim's UID with the instance alone.
 func TestInstancesOfClaim(t *testing.T) {
-	tagged := map[string]string{cloud.TagNodeClaimUID: "uid-1"}
 	r := &Reconciler{cloud: &stubborn{instances: []cloud.Instance{
-		{ID: "i-1", ProviderID: "aws:///z/i-1", Tags: tagged}, {ID: "i-2", ProviderID: "aws:///z/i-2", Tags: map[string]string{cloud.TagNodeClaimUID: "uid-2"}},
+		{ID: "i-1", ProviderID: "aws:///z/i-1", ClaimUID: "uid-1"}, {ID: "i-2", ProviderID: "aws:///z/i-2", ClaimUID: "uid-2"},
 		{ID: "i-3", ProviderID: "aws:///z/i-3"},
 	}}}
 	named := func(c *karpenter.NodeClaim) { c.Status.ProviderID = "aws:///z/i-3" }

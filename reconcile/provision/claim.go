@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/pack"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -44,6 +45,7 @@ func NewClaim(pool *karpenter.NodePool, class *aws.EC2NodeClass, node *pack.NewN
 	claim.Labels[karpenter.LabelNodePool] = pool.Name
 	claim.Labels[ref.Group+"/"+strings.ToLower(ref.Kind)] = ref.Name
 	maps.Copy(claim.Annotations, t.Annotations)
+	delete(claim.Annotations, coppice.AnnotationFleet) // a template's would be on every claim
 	claim.Annotations[karpenter.AnnotationNodePoolHash] = pool.Hash()
 	claim.Annotations[karpenter.AnnotationNodePoolHashVersion] = karpenter.NodePoolHashVersion
 	claim.Annotations[aws.AnnotationEC2NodeClassHash] = class.Hash()

@@ -27,6 +27,7 @@ import (
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -110,8 +111,9 @@ type Planner struct {
 	health *health.Tracker
 	held   map[string]health.Hold
 	// launching are the claims made here that may not have been launched yet.
-	launching map[string]bool
-	metrics   *metrics.Set
+	launching  map[string]bool
+	fleetToken func() string
+	metrics    *metrics.Set
 }
 
 // NeedLeaderElection keeps a standby from planning.
@@ -306,9 +308,9 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 	for _, q := range pools {
 		byName[q.Name] = q
 	}
-	claims := make([]string, len(nodes))
+	claims, marks := make([]string, len(nodes)), join(nodes, p.fleetToken)
 	errs := kube.Each(len(nodes), func(i int) (err error) {
-		claims[i], err = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i])
+		claims[i], err = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i], marks[i])
 		return err
 	})
 	for i, n := range nodes {
@@ -324,8 +326,11 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 	return errors.Join(errs...)
 }
 
-func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.NewNode) (name string, err error) {
+func (p *Planner) createOne(ctx context.Context, pool cluster.Pool, node *pack.NewNode, mark string) (name string, err error) {
 	claim := NewClaim(pool.NodePool, pool.Class, node)
+	if mark != "" {
+		claim.Annotations[coppice.AnnotationFleet] = mark
+	}
 	if err := p.kube.Create(ctx, claim); err != nil {
 		return "", fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 	}

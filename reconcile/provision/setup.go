@@ -41,7 +41,7 @@ func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, 
 		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
 		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch, policy: pack.Options{Preferences: o.Preferences, MinValues: o.MinValues},
 		model: cluster.NewModel(), book: o.Book, told: map[string]said{}, places: map[string]string{}, nominator: o.Nominator,
-		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{}, metrics: o.Metrics,
+		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{}, fleetToken: fleetToken, metrics: o.Metrics,
 	}
 	p.model.Limit(o.Limits)
 	if err := mgr.Add(p); err != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/coppice"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
@@ -123,8 +124,12 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if allowed < step.Create {
 		r.events.Eventf(&pool, nil, corev1.EventTypeWarning, "LimitReached", "Scale", "%d of %d replicas are missing: the limit over all NodePools is reached", step.Create-allowed, *pool.Spec.Replicas)
 	}
-	errs = append(errs, kube.Each(allowed, func(int) error {
+	marks := join(slices.Repeat([]pack.NewNode{*TemplateNode(&pool)}, allowed), fleetToken)
+	errs = append(errs, kube.Each(allowed, func(i int) error {
 		claim := NewClaim(&pool, &class, TemplateNode(&pool))
+		if marks[i] != "" {
+			claim.Annotations[coppice.AnnotationFleet] = marks[i]
+		}
 		if err := r.kube.Create(ctx, claim); err != nil {
 			return fmt.Errorf("create NodeClaim for NodePool %s: %w", pool.Name, err)
 		}

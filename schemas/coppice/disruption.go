@@ -8,6 +8,10 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
+// AnnotationFleet is on a NodeClaim that is launched together with others: the launch's
+// token, and the claim's place among how many, as in "0f8fad5b-… 3/20".
+const AnnotationFleet = Group + "/fleet"
+
 // Annotations of NodeClaims by which a disruption survives a restart.
 const (
 	// AnnotationDisruption holds a Disruption on each claim that it takes away.

@@ -24,13 +24,13 @@ func TestReadFleet(t *testing.T) {
 	}
 	none := func(string, string) string { return "" }
 	out := readFleet(
-		[]ec2types.CreateFleetInstance{{}, {InstanceIds: []string{"i-1"}}},
+		[]ec2types.CreateFleetInstance{{}, {InstanceIds: []string{"i-2"}}, {InstanceIds: []string{"i-1"}}},
 		[]ec2types.CreateFleetError{
 			failure("InvalidParameterValue", "", "", ""), failure("UnfulfillableCapacity", "m5.large", "a", "s"),
 			failure(codeNoAddresses, "m5.large", "b", "subnet-b"), failure("MaxSpotInstanceCountExceeded", "c5.large", "a", "s"),
 			failure("InsufficientInstanceCapacity", "", "", ""), failure(codeNoSpotRole, "", "", ""),
 		}, "spot", none)
-	if out.instance == nil || out.instance.InstanceIds[0] != "i-1" || *out.other.ErrorCode != "InvalidParameterValue" || out.capacity != "UnfulfillableCapacity" {
+	if len(out.launched) != 2 || out.launched[0].id != "i-1" || out.launched[1].id != "i-2" || *out.other.ErrorCode != "InvalidParameterValue" || out.capacity != "UnfulfillableCapacity" {
 		t.Errorf("read %+v", out)
 	}
 	want := []offeringKey{{"spot", "m5.large", "a", "", ""}, {capacityType: "spot", instanceType: "c5.large"}, {capacityType: "spot"}}

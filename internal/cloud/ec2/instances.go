@@ -91,6 +91,7 @@ func instanceOf(i ec2types.Instance) cloud.Instance {
 	for _, t := range i.Tags {
 		out.Tags[deref(t.Key)] = deref(t.Value)
 	}
+	out.ClaimUID = out.Tags[cloud.TagNodeClaimUID]
 	return out
 }
 
@@ -232,6 +233,9 @@ type recentInstances struct {
 type recentStart struct {
 	instance cloud.Instance
 	at       time.Time
+	// listed is set once EC2 has shown it. From then on it tells no more than whose it
+	// is, until EC2 shows that too.
+	listed bool
 }
 
 func (r *recentInstances) launched(i cloud.Instance, now time.Time) {
@@ -240,7 +244,7 @@ func (r *recentInstances) launched(i cloud.Instance, now time.Time) {
 	if r.starts == nil {
 		r.starts = map[string]recentStart{}
 	}
-	r.starts[i.ID] = recentStart{i, now}
+	r.starts[i.ID] = recentStart{instance: i, at: now}
 }
 
 func (r *recentInstances) ended(id string, now time.Time) {
@@ -284,8 +288,14 @@ func (r *recentInstances) merge(list []cloud.Instance, now time.Time) []cloud.In
 			continue
 		}
 		at, listed := slices.BinarySearchFunc(out, id, func(i cloud.Instance, id string) int { return strings.Compare(i.ID, id) })
-		if listed {
-			// EC2 shows it now: what happens to it from here on is EC2's to say.
+		switch {
+		case listed && out[at].ClaimUID == "":
+			out[at].ClaimUID = s.instance.ClaimUID
+			s.listed = true
+			r.starts[id] = s
+			continue
+		case listed || s.listed:
+			// What happens to it from here on is EC2's to say.
 			delete(r.starts, id)
 			continue
 		}

@@ -41,7 +41,7 @@ const (
 // A token launches once. EC2's client token is made from it: the same request gets
 // the same answer again, and another request with a token that was used is refused.
 // A request differs from an earlier one when prices or shortages moved, as after a
-// restart, and then the instance is found by the tag that holds the token. A fleet
+// restart, and then the instances are found by the tag that holds the token. A fleet
 // that is known to have launched nothing used up its client token, so that the next
 // fleet has the next number behind it.
 func (p *Provider) Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.Instance, error) {
@@ -51,37 +51,60 @@ func (p *Provider) Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.I
 	l := p.launches.of(req.Token, p.clock.Now())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.instance != nil {
-		return *l.instance, nil
+	if len(l.instances) > 0 {
+		return l.instances[0], nil
 	}
-	// A claim that was there before us may have been launched by who was here before
-	// us. Claims of the first minute count: clocks differ.
-	if !l.looked && req.Claim.CreationTimestamp.Time.Before(p.started.Add(time.Minute)) {
-		found, err := p.findByToken(ctx, req.Token, predecessorsList)
-		if err != nil {
-			return cloud.Instance{}, fmt.Errorf("launch %s: %w", req.Claim.Name, err)
-		}
-		l.looked = true
-		if found != nil {
-			l.instance = found
-			return *found, nil
-		}
+	err := p.lookBack(ctx, req, l, 1)
+	if err == nil && len(l.instances) == 0 && req.Fleet != nil && !l.begun {
+		l.instances, err = p.join(ctx, req)
 	}
-	instance, err := p.launch(ctx, req, l)
-	if err != nil {
-		var short *cloud.InsufficientCapacityError
-		if errors.As(err, &short) {
-			return cloud.Instance{}, err
-		}
-		return cloud.Instance{}, fmt.Errorf("launch %s: %w", req.Claim.Name, err)
+	if err == nil && len(l.instances) == 0 {
+		l.instances, err = p.launch(ctx, req, l, order{token: req.Token, count: 1, tags: p.instanceTags(req.Class, req.Claim)})
 	}
-	l.instance = &instance
-	p.recent.launched(instance, p.clock.Now())
-	return instance, nil
+	if err == nil {
+		return l.instances[0], nil
+	}
+	var short *cloud.InsufficientCapacityError
+	if errors.As(err, &short) {
+		return cloud.Instance{}, err
+	}
+	return cloud.Instance{}, fmt.Errorf("launch %s: %w", req.Claim.Name, err)
 }
 
-// launch tries one fleet after another until one launches or nothing is left.
-func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launchState) (cloud.Instance, error) {
+// lookBack looks for what was launched by the state's token before this process began:
+// a claim that was there before us may have been launched by who was here before us.
+// Claims of the first minute count: clocks differ.
+func (p *Provider) lookBack(ctx context.Context, req cloud.LaunchRequest, l *launchState, count int) error {
+	if l.looked || !req.Claim.CreationTimestamp.Time.Before(p.started.Add(time.Minute)) {
+		return nil
+	}
+	token := req.Token
+	if count > 1 {
+		token = req.Fleet.Token
+	}
+	found, err := p.findByToken(ctx, token, predecessorsList)
+	if err != nil {
+		return err
+	}
+	l.looked = true
+	if count == 1 && len(found) > 0 || len(found) == count {
+		l.instances = found[:count]
+	}
+	l.begun = l.begun || len(found) > 0
+	return nil
+}
+
+// order is what makes one launch differ from another of the same request.
+type order struct {
+	token string
+	count int
+	// tags are on all that it launches.
+	tags map[string]string
+}
+
+// launch tries one fleet after another until one launches or nothing is left. It returns
+// as many instances as were ordered, or fewer if there weren't more, sorted by ID.
+func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launchState, o order) ([]cloud.Instance, error) {
 	shortage := &cloud.InsufficientCapacityError{Reason: "NoOfferingAvailable"}
 	for range maxRounds {
 		short, _ := p.unavailable.at(p.clock.Now())
@@ -92,20 +115,20 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 			if full && shortage.Offerings == 0 {
 				shortage.Reason = codeNoAddresses
 			}
-			return cloud.Instance{}, shortage
+			return nil, shortage
 		}
-		fleet, err := p.makeFleet(ctx, req, plan, short)
+		fleet, err := p.makeFleet(ctx, req, plan, short, o)
 		if err != nil {
-			return cloud.Instance{}, err
+			return nil, err
 		}
 		if fleet.overrides == 0 {
 			shortage.Reason = codeNoAddresses // every subnet of these zones is full
-			return cloud.Instance{}, shortage
+			return nil, shortage
 		}
 		shortage.Offerings += fleet.overrides
-		out, found, err := p.createFleet(ctx, req, fleet, l)
-		if err != nil || found != nil {
-			return deref(found), err
+		out, found, err := p.createFleet(ctx, req, fleet, l, o)
+		if err != nil || len(found) > 0 {
+			return found, err
 		}
 		result := readFleet(out.Instances, out.Errors, plan.capacityType, fleet.reservationOf)
 		now := p.clock.Now()
@@ -118,21 +141,19 @@ func (p *Provider) launch(ctx context.Context, req cloud.LaunchRequest, l *launc
 		for _, id := range result.subnets {
 			p.unavailable.markSubnet(id, now)
 		}
-		if result.instance != nil {
-			i := p.launched(req, plan, fleet, *result.instance)
-			p.unavailable.had(offeringKey{i.CapacityType, i.Type, i.Zone, i.ReservationID, short.group})
-			return i, nil
+		if len(result.launched) > 0 {
+			return p.launched(req, plan, fleet, result.launched, short.group, o), nil
 		}
 		l.fleets++
 		if result.other != nil {
-			return cloud.Instance{}, p.settleProfile(req.Class, fleetError(*result.other))
+			return nil, p.settleProfile(req.Class, fleetError(*result.other))
 		}
 		if result.capacity == "" {
-			return cloud.Instance{}, fmt.Errorf("create fleet: EC2 launched nothing and gave no reason")
+			return nil, fmt.Errorf("create fleet: EC2 launched nothing and gave no reason")
 		}
 		shortage.Reason = result.capacity
 	}
-	return cloud.Instance{}, shortage
+	return nil, shortage
 }
 
 // fleetError is an item of a fleet's error set as an error of the call.
@@ -185,7 +206,7 @@ type templateKey struct {
 }
 
 // makeFleet sees to the launch templates and writes the request.
-func (p *Provider) makeFleet(ctx context.Context, req cloud.LaunchRequest, plan fleetPlan, short shortages) (*fleet, error) {
+func (p *Provider) makeFleet(ctx context.Context, req cloud.LaunchRequest, plan fleetPlan, short shortages, order order) (*fleet, error) {
 	found, err := p.findSubnets(ctx, req.Class)
 	if err != nil {
 		return nil, err
@@ -194,7 +215,7 @@ func (p *Provider) makeFleet(ctx context.Context, req cloud.LaunchRequest, plan 
 	f := &fleet{images: map[string]string{}, zones: subnetZones(found), reservations: map[spotPool]string{}}
 
 	groups := map[templateKey][]ec2types.FleetLaunchTemplateOverridesRequest{}
-	var order []templateKey
+	var keys []templateKey
 	for _, c := range plan.candidates {
 		subnet, ok := subnets[c.zone]
 		if !ok {
@@ -210,7 +231,7 @@ func (p *Provider) makeFleet(ctx context.Context, req cloud.LaunchRequest, plan 
 			key.efas, key.cards = p.efas(ctx, c.instance)
 		}
 		if _, seen := groups[key]; !seen {
-			order = append(order, key)
+			keys = append(keys, key)
 		}
 		groups[key] = append(groups[key], ec2types.FleetLaunchTemplateOverridesRequest{
 			InstanceType: ec2types.InstanceType(c.instance.Name), SubnetId: &subnet, AvailabilityZone: new(c.zone),
@@ -223,13 +244,13 @@ func (p *Provider) makeFleet(ctx context.Context, req cloud.LaunchRequest, plan 
 	if f.overrides == 0 {
 		return f, nil
 	}
-	names, err := p.fleetTemplates(ctx, req, plan, order)
+	names, err := p.fleetTemplates(ctx, req, plan, keys)
 	if err != nil {
 		return nil, err
 	}
 	f.templates = names
-	f.input = fleetInput(plan, p.instanceTags(req), req.Class.Spec.Context)
-	for i, key := range order {
+	f.input = fleetInput(plan, order.count, order.tags, req.Class.Spec.Context)
+	for i, key := range keys {
 		f.input.LaunchTemplateConfigs = append(f.input.LaunchTemplateConfigs, ec2types.FleetLaunchTemplateConfigRequest{
 			LaunchTemplateSpecification: &ec2types.FleetLaunchTemplateSpecificationRequest{
 				LaunchTemplateName: &names[i], Version: new("$Latest"),
@@ -299,23 +320,23 @@ func (p *Provider) sharedTags(class *aws.EC2NodeClass, claim *karpenter.NodeClai
 }
 
 // instanceTags are the shared ones and those that tie an instance to its claim.
-func (p *Provider) instanceTags(req cloud.LaunchRequest) map[string]string {
-	tags := p.sharedTags(req.Class, req.Claim)
-	tags[cloud.TagNodeClaim] = req.Claim.Name
-	tags[cloud.TagNodeClaimUID] = req.Token
+func (p *Provider) instanceTags(class *aws.EC2NodeClass, claim *karpenter.NodeClaim) map[string]string {
+	tags := p.sharedTags(class, claim)
+	tags[cloud.TagNodeClaim] = claim.Name
+	tags[cloud.TagNodeClaimUID] = string(claim.UID)
 	if tags[aws.TagName] == "" {
-		tags[aws.TagName] = req.Claim.Name
+		tags[aws.TagName] = claim.Name
 	}
 	return tags
 }
 
 // fleetInput writes all of the request but its templates and client token.
-func fleetInput(plan fleetPlan, tags map[string]string, context *string) *ec2.CreateFleetInput {
+func fleetInput(plan fleetPlan, count int, tags map[string]string, context *string) *ec2.CreateFleetInput {
 	in := &ec2.CreateFleetInput{
 		Type:    ec2types.FleetTypeInstant,
 		Context: context,
 		TargetCapacitySpecification: &ec2types.TargetCapacitySpecificationRequest{
-			TotalTargetCapacity:       new(int32(1)),
+			TotalTargetCapacity:       new(int32(count)),
 			DefaultTargetCapacityType: ec2types.DefaultTargetCapacityTypeOnDemand,
 		},
 	}
@@ -341,10 +362,11 @@ func fleetInput(plan fleetPlan, tags map[string]string, context *string) *ec2.Cr
 	return in
 }
 
-// createFleet sends the request. It returns the answer, or the instance that an
+// createFleet sends the request. It returns the answer, or the instances that an
 // earlier request with the same token launched.
-func (p *Provider) createFleet(ctx context.Context, req cloud.LaunchRequest, f *fleet, l *launchState) (*ec2.CreateFleetOutput, *cloud.Instance, error) {
-	f.input.ClientToken = new(fmt.Sprintf("%.58s-%d", req.Token, l.fleets))
+func (p *Provider) createFleet(ctx context.Context, req cloud.LaunchRequest, f *fleet, l *launchState, o order) (*ec2.CreateFleetOutput, []cloud.Instance, error) {
+	f.input.ClientToken = new(fmt.Sprintf("%.58s-%d", o.token, l.fleets))
+	l.begun = true
 	out, err := p.ec2.CreateFleet(ctx, f.input)
 	switch code(err) {
 	case "":
@@ -360,7 +382,7 @@ func (p *Provider) createFleet(ctx context.Context, req cloud.LaunchRequest, f *
 		}
 		return nil, nil, failed("create fleet", err)
 	case codeTokenMismatch:
-		found, err := p.earlierLaunch(ctx, req, l)
+		found, err := p.earlierLaunch(ctx, l, o)
 		return nil, found, err
 	}
 	if isCapacity(code(err)) {
@@ -372,12 +394,17 @@ func (p *Provider) createFleet(ctx context.Context, req cloud.LaunchRequest, f *
 
 // earlierLaunch finds what another request with the same client token launched. If
 // it can't be seen for long enough, that fleet launched nothing or its instance is
-// gone, and the next attempt takes the next client token.
-func (p *Provider) earlierLaunch(ctx context.Context, req cloud.LaunchRequest, l *launchState) (*cloud.Instance, error) {
+// gone, and the next attempt takes the next client token. Of several instances all must
+// be seen: whose each is follows from its place among all. If they can't, the fleet is
+// given up.
+func (p *Provider) earlierLaunch(ctx context.Context, l *launchState, o order) ([]cloud.Instance, error) {
 	p.lists.forget(struct{}{})
-	found, err := p.findByToken(ctx, req.Token, 0)
-	if err != nil || found != nil {
-		return found, err
+	found, err := p.findByToken(ctx, o.token, 0)
+	if err != nil {
+		return nil, err
+	}
+	if o.count == 1 && len(found) > 0 || len(found) == o.count {
+		return found[:o.count], nil
 	}
 	now := p.clock.Now()
 	if l.missing.IsZero() {
@@ -386,13 +413,19 @@ func (p *Provider) earlierLaunch(ctx context.Context, req cloud.LaunchRequest, l
 	if now.Sub(l.missing) >= visibleWithin {
 		l.missing = time.Time{}
 		l.fleets++
+		if o.count > 1 {
+			return nil, errGivenUp
+		}
 	}
-	return nil, fmt.Errorf("an earlier launch for this claim is under way and its instance can't be seen yet")
+	return nil, fmt.Errorf("an earlier launch for this claim is under way, of which %d instances of %d can be seen yet", len(found), o.count)
 }
 
-// findByToken returns the instance that carries the token as a tag, or nil. A list of
-// the age will do.
-func (p *Provider) findByToken(ctx context.Context, token string, age time.Duration) (*cloud.Instance, error) {
+// errGivenUp is of a fleet that not all instances can be seen of.
+var errGivenUp = errors.New("the fleet is given up")
+
+// findByToken returns the instances that carry the token, a claim's UID or a fleet's, as
+// a tag, sorted by ID. A list of the age will do.
+func (p *Provider) findByToken(ctx context.Context, token string, age time.Duration) ([]cloud.Instance, error) {
 	list, known := p.lists.peek(struct{}{}, age)
 	if !known {
 		var err error
@@ -400,44 +433,59 @@ func (p *Provider) findByToken(ctx context.Context, token string, age time.Durat
 			return nil, err
 		}
 	}
-	for i := range list {
-		if list[i].Tags[cloud.TagNodeClaimUID] == token {
-			return &list[i], nil
+	var out []cloud.Instance
+	for _, i := range list {
+		if i.Tags[cloud.TagNodeClaimUID] == token || i.Tags[cloud.TagFleet] == token {
+			out = append(out, i)
 		}
 	}
-	return nil, nil
+	return out, nil
 }
 
-// launched reads the instance out of the answer.
-func (p *Provider) launched(req cloud.LaunchRequest, plan fleetPlan, f *fleet, got ec2types.CreateFleetInstance) cloud.Instance {
-	i := cloud.Instance{
-		ID: got.InstanceIds[0], Type: string(got.InstanceType), CapacityType: plan.capacityType,
-		State: string(ec2types.InstanceStateNamePending), LaunchTime: p.clock.Now(), Tags: p.instanceTags(req), Profile: req.Class.Status.InstanceProfile,
-	}
-	if o := overridesOf(got.LaunchTemplateAndOverrides); o != nil {
-		i.SubnetID, i.Zone, i.ImageID = deref(o.SubnetId), deref(o.AvailabilityZone), deref(o.ImageId)
-	}
-	if i.Zone == "" {
-		i.Zone = f.zones[i.SubnetID]
-	}
-	if i.ImageID == "" {
-		i.ImageID = f.images[i.Type]
-	}
-	for _, s := range req.Class.Status.Subnets {
-		if s.Zone == i.Zone {
-			i.ZoneID = s.ZoneID
-		}
-	}
+// launched reads the instances out of the answer, sorted by ID.
+func (p *Provider) launched(req cloud.LaunchRequest, plan fleetPlan, f *fleet, got []fleetInstance, group string, o order) []cloud.Instance {
+	now := p.clock.Now()
+	var groups []string
 	for _, g := range req.Class.Status.SecurityGroups {
-		i.SecurityGroupIDs = append(i.SecurityGroupIDs, g.ID)
+		groups = append(groups, g.ID)
 	}
-	slices.Sort(i.SecurityGroupIDs)
-	i.ProviderID = providerID(i.Zone, i.ID)
-	if i.ReservationID = f.reservationOf(i.Type, i.Zone); i.ReservationID != "" {
-		p.reserved.take(i.ReservationID)
+	slices.Sort(groups)
+	out := make([]cloud.Instance, len(got))
+	for n, g := range got {
+		i := cloud.Instance{
+			ID: g.id, Type: string(g.of.InstanceType), CapacityType: plan.capacityType, SecurityGroupIDs: groups,
+			State: string(ec2types.InstanceStateNamePending), LaunchTime: now, Tags: o.tags, Profile: req.Class.Status.InstanceProfile,
+		}
+		if v := overridesOf(g.of.LaunchTemplateAndOverrides); v != nil {
+			i.SubnetID, i.Zone, i.ImageID = deref(v.SubnetId), deref(v.AvailabilityZone), deref(v.ImageId)
+		}
+		if i.Zone == "" {
+			i.Zone = f.zones[i.SubnetID]
+		}
+		if i.ImageID == "" {
+			i.ImageID = f.images[i.Type]
+		}
+		for _, s := range req.Class.Status.Subnets {
+			if s.Zone == i.Zone {
+				i.ZoneID = s.ZoneID
+			}
+		}
+		i.ProviderID = providerID(i.Zone, i.ID)
+		if i.ReservationID = f.reservationOf(i.Type, i.Zone); i.ReservationID != "" {
+			p.reserved.take(i.ReservationID)
+		}
+		switch {
+		case o.count == 1:
+			i.ClaimUID = req.Token
+		case n < len(req.Fleet.Members) && req.Fleet.Members[n] != nil:
+			i.ClaimUID = string(req.Fleet.Members[n].UID)
+		}
+		p.addresses.take(i.SubnetID, now)
+		p.unavailable.had(offeringKey{i.CapacityType, i.Type, i.Zone, i.ReservationID, group})
+		p.recent.launched(i, now)
+		out[n] = i
 	}
-	p.addresses.take(i.SubnetID, p.clock.Now())
-	return i
+	return out
 }
 
 func wantsEFA(claim *karpenter.NodeClaim) bool {
@@ -457,57 +505,6 @@ func (p *Provider) efas(ctx context.Context, t *cloud.InstanceType) (efas, cards
 		}
 	}
 	return q.Value(), cards
-}
-
-// launchState is what is known of one token. Its lock is held while it launches, so
-// that a token launches once at a time.
-type launchState struct {
-	mu       sync.Mutex
-	since    time.Time
-	looked   bool
-	instance *cloud.Instance
-	// fleets counts those that are known to have launched nothing.
-	fleets int
-	// missing is since when an earlier launch's instance is looked for.
-	missing time.Time
-}
-
-// launchLog holds the states of recent tokens.
-type launchLog struct {
-	mu     sync.Mutex
-	states map[string]*launchState
-	pruned time.Time
-}
-
-func (l *launchLog) of(token string, now time.Time) *launchState {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.states == nil {
-		l.states = map[string]*launchState{}
-	}
-	if now.Sub(l.pruned) > launchMemory {
-		maps.DeleteFunc(l.states, func(_ string, s *launchState) bool { return now.Sub(s.since) > launchMemory })
-		l.pruned = now
-	}
-	s := l.states[token]
-	if s == nil {
-		s = &launchState{since: now}
-		l.states[token] = s
-	}
-	return s
-}
-
-// launched returns the instance that the token launched, if it is known.
-func (l *launchLog) launched(token string) (cloud.Instance, bool) {
-	l.mu.Lock()
-	s := l.states[token]
-	l.mu.Unlock()
-	if s == nil {
-		return cloud.Instance{}, false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return deref(s.instance), s.instance != nil
 }
 
 // addressLog counts the addresses that launches took since the subnets were read.

@@ -207,7 +207,8 @@ func subnetByZone(found []ec2types.Subnet, taken map[string]int, short shortages
 
 // outcome is what became of a fleet.
 type outcome struct {
-	instance *ec2types.CreateFleetInstance // nil if none was launched
+	// launched are sorted by ID.
+	launched []fleetInstance
 	// short are the offerings, and subnets the subnets, that EC2 had nothing left of.
 	short   []offeringKey
 	subnets []string
@@ -217,15 +218,21 @@ type outcome struct {
 	other *ec2types.CreateFleetError
 }
 
+// fleetInstance is one of a fleet's, and the item of the answer that it is in.
+type fleetInstance struct {
+	id string
+	of *ec2types.CreateFleetInstance
+}
+
 // readFleet sorts the answer to CreateFleet.
 func readFleet(instances []ec2types.CreateFleetInstance, errs []ec2types.CreateFleetError, capacityType string, reservationOf func(instanceType, zone string) string) outcome {
 	var out outcome
 	for i := range instances {
-		if len(instances[i].InstanceIds) > 0 {
-			out.instance = &instances[i]
-			break
+		for _, id := range instances[i].InstanceIds {
+			out.launched = append(out.launched, fleetInstance{id, &instances[i]})
 		}
 	}
+	slices.SortFunc(out.launched, func(a, b fleetInstance) int { return strings.Compare(a.id, b.id) })
 	for i := range errs {
 		e := &errs[i]
 		code := deref(e.ErrorCode)

@@ -181,7 +181,7 @@ func TestResolveClassFindings(t *testing.T) {
 					c.Spec.Tags[fmt.Sprint("t", n)] = "x"
 				}
 			},
-			aws.ConditionValidationSucceeded, "ValidationSucceeded=False TagValidationFailed: an instance would have 53 tags with the controller's own, and EC2 takes 50; remove 3 from spec.tags",
+			aws.ConditionValidationSucceeded, "ValidationSucceeded=False TagValidationFailed: an instance would have 54 tags with the controller's own, and EC2 takes 50; remove 4 from spec.tags",
 		},
 		"a profile that isn't there": {
 			"it is named, so that nobody else will make it",

@@ -41,7 +41,7 @@ func (p *Provider) validate(ctx context.Context, class *aws.EC2NodeClass) findin
 		return refuse("UnsupportedKubeletConfiguration", fmt.Sprintf("nodes of family %s can't be given kubelet.%s; remove them or use AL2023",
 			f, strings.Join(unsupported, ", kubelet.")))
 	}
-	for _, key := range []string{aws.TagNodePool, aws.TagNodeClaim, aws.TagNodeClass, aws.TagEKSClusterName, cloud.TagNodeClaimUID} {
+	for _, key := range []string{aws.TagNodePool, aws.TagNodeClaim, aws.TagNodeClass, aws.TagEKSClusterName, cloud.TagNodeClaimUID, cloud.TagFleet} {
 		if _, set := class.Spec.Tags[key]; set {
 			return refuse("TagValidationFailed", "the tag "+key+" is set by the controller; remove it from spec.tags")
 		}
@@ -134,7 +134,9 @@ func cheapest(list []cloud.InstanceType) (*cloud.InstanceType, string) {
 
 // tagsOf are as many tags as a launch from the class has.
 func (p *Provider) tagsOf(class *aws.EC2NodeClass) map[string]string {
-	return p.instanceTags(cloud.LaunchRequest{Class: class, Claim: &karpenter.NodeClaim{}})
+	tags := p.instanceTags(class, &karpenter.NodeClaim{})
+	tags[cloud.TagFleet] = ""
+	return tags
 }
 
 func (p *Provider) tryLaunch(ctx context.Context, class *aws.EC2NodeClass, in templateInput, instanceType, zone string) finding {
@@ -143,7 +145,7 @@ func (p *Provider) tryLaunch(ctx context.Context, class *aws.EC2NodeClass, in te
 		return refused("ec2:CreateLaunchTemplate", "CreateLaunchTemplateAuthCheckFailed", err)
 	}
 	all := p.tagsOf(class)
-	fleet := fleetInput(fleetPlan{capacityType: cloud.OnDemand}, all, class.Spec.Context)
+	fleet := fleetInput(fleetPlan{capacityType: cloud.OnDemand}, 1, all, class.Spec.Context)
 	fleet.DryRun = new(true)
 	overrides := []ec2types.FleetLaunchTemplateOverridesRequest{}
 	subnet := ""

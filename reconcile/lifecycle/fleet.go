@@ -1,0 +1,120 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
+)
+
+const (
+	// joinWithin is how long a claim waits for the others of its fleet to be there: they
+	// are created at the same moment, and the watch delivers them within milliseconds.
+	joinWithin = 2 * time.Second
+	// pollFleet is how soon to look for them again.
+	pollFleet = 50 * time.Millisecond
+)
+
+// fleets are the launches of several claims that are waited for or under way.
+type fleets struct {
+	mu sync.Mutex
+	// flying counts the claims that are waiting for the launch with a token.
+	flying map[string]int
+	// since is when a claim was first seen to miss others of its fleet.
+	since map[types.UID]time.Time
+}
+
+// enter counts a claim as waiting for the launch until the function returned is called.
+func (f *fleets) enter(token string) (leave func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.flying == nil {
+		f.flying = map[string]int{}
+	}
+	f.flying[token]++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.flying[token]--; f.flying[token] == 0 {
+			delete(f.flying, token)
+		}
+	}
+}
+
+// under reports whether the claim's fleet is being launched, so that it isn't known yet
+// whether the claim has an instance.
+func (f *fleets) under(claim *karpenter.NodeClaim) bool {
+	fleet, ok := cloud.FleetOf(claim)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return ok && claim.Status.ProviderID == "" && f.flying[fleet.Token] > 0
+}
+
+// waits reports whether the claim has waited for others for less than joinWithin.
+func (f *fleets) waits(claim types.UID, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.since == nil {
+		f.since = map[types.UID]time.Time{}
+	}
+	if _, ok := f.since[claim]; !ok {
+		f.since[claim] = now
+	}
+	return now.Sub(f.since[claim]) < joinWithin
+}
+
+func (f *fleets) forget(claim types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.since, claim)
+}
+
+// fleet returns the claim's fleet, nil if it is to be launched alone, and how long to
+// wait if others of it aren't there yet.
+func (r *Reconciler) fleet(ctx context.Context, claim *karpenter.NodeClaim) (*cloud.Fleet, time.Duration, error) {
+	f, ok := cloud.FleetOf(claim)
+	if !ok {
+		return nil, 0, nil
+	}
+	var list karpenter.NodeClaimList
+	if err := r.kube.List(ctx, &list, client.MatchingFields{indexFleet: f.Token}); err != nil {
+		return nil, 0, fmt.Errorf("list NodeClaims of fleet %s: %w", f.Token, err)
+	}
+	f.Members = members(list.Items, f)
+	if m := f.Members[f.Index]; m == nil || m.UID != claim.UID {
+		return nil, 0, nil // a copy of another claim's annotation
+	}
+	if !f.Complete() && r.fleets.waits(claim.UID, r.clock.Now()) {
+		return nil, pollFleet, nil
+	}
+	r.fleets.forget(claim.UID)
+	return &f, 0, nil
+}
+
+// members puts the claims of a fleet into their places. One that goes without an instance
+// has none, and where several say that a place is theirs the oldest has it.
+func members(claims []karpenter.NodeClaim, f cloud.Fleet) []*karpenter.NodeClaim {
+	slices.SortFunc(claims, func(a, b karpenter.NodeClaim) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	out := make([]*karpenter.NodeClaim, f.Count)
+	for i := range claims {
+		of, ok := cloud.FleetOf(&claims[i])
+		if !ok || of.Token != f.Token || of.Count != f.Count || out[of.Index] != nil {
+			continue
+		}
+		if claims[i].DeletionTimestamp == nil || claims[i].Status.ProviderID != "" {
+			out[of.Index] = &claims[i]
+		}
+	}
+	return out
+}
