@@ -163,5 +163,9 @@ func TestNodesThatComeAtOnce(t *testing.T) {
 		}
 	}
 	l.settled()
+	// They are bought alike, and each learns afterwards whose it is.
+	if got := l.changes()["ec2:CreateFleet"]; got > n/2 {
+		t.Errorf("%d calls of CreateFleet for %d nodes", got, n)
+	}
 	l.twice()
 }

@@ -270,16 +270,22 @@ func (c *chaos) claims() []karpenter.NodeClaim {
 	return list.Items
 }
 
-// undoubled checks that no claim has two instances.
+// undoubled checks that no claim has two instances and no instance two claims.
 func (c *chaos) undoubled() {
 	c.t.Helper()
 	of := map[string]string{}
 	for _, i := range c.sim.live() {
 		uid := i.Tags[cloud.TagNodeClaimUID]
-		if other, twice := of[uid]; twice {
+		if other, twice := of[uid]; twice && uid != "" {
 			c.t.Errorf("instances %s and %s were launched for one NodeClaim, %s", other, i.ID, i.Tags[cloud.TagNodeClaim])
 		}
 		of[uid] = i.ID
+	}
+	for _, x := range c.claims() {
+		if other, twice := of[x.Status.ProviderID]; twice && x.Status.ProviderID != "" {
+			c.t.Errorf("NodeClaims %s and %s have one instance, %s", other, x.Name, x.Status.ProviderID)
+		}
+		of[x.Status.ProviderID] = x.Name
 	}
 }
 

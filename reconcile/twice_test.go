@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -179,6 +180,7 @@ func (l *loop) twice(excused ...string) {
 	}); seen != "" {
 		l.t.Fatalf("the first run doesn't come to rest: %s", seen)
 	}
+	l.tagged()
 	l.stop()
 	before := l.looks()
 	l.acts.reset()
@@ -266,6 +268,22 @@ func (l *loop) count(list client.ObjectList) int {
 }
 
 func (l *loop) simulator() simulator { return simulator{l.t, l.env.EC2} }
+
+// tagged waits until every instance says whose it is: those that were launched together
+// are told afterwards, and nothing else waits for it.
+func (l *loop) tagged() {
+	l.t.Helper()
+	if seen := until(l.t, 2*time.Minute, func() (bool, string) {
+		for _, i := range l.simulator().live() {
+			if i.Tags[cloud.TagNodeClaim] == "" || i.Tags[cloud.TagNodeClaimUID] == "" || i.Tags[aws.TagName] == "" {
+				return false, fmt.Sprintf("instance %s has %v", i.ID, i.Tags)
+			}
+		}
+		return true, ""
+	}); seen != "" {
+		l.t.Fatalf("instances without tags: %s", seen)
+	}
+}
 
 // changes counts the calls to AWS since the last count that have changed something.
 func (l *loop) changes() map[string]int {

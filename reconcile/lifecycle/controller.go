@@ -170,10 +170,7 @@ func Setup(mgr ctrl.Manager, c Cloud, clk clock.Clock, o Options) error {
 	}{
 		{&corev1.Node{}, indexProviderID, func(o client.Object) string { return o.(*corev1.Node).Spec.ProviderID }},
 		{&karpenter.NodeClaim{}, indexProviderID, func(o client.Object) string { return o.(*karpenter.NodeClaim).Status.ProviderID }},
-		{&karpenter.NodeClaim{}, indexFleet, func(o client.Object) string {
-			f, _ := cloud.FleetOf(o.(*karpenter.NodeClaim))
-			return f.Token
-		}},
+		{&karpenter.NodeClaim{}, indexFleet, func(o client.Object) string { return fleetToken(o.(*karpenter.NodeClaim)) }},
 		{&corev1.Pod{}, indexPodNode, func(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }},
 		{&storagev1.VolumeAttachment{}, indexAttachedNode, func(o client.Object) string { return o.(*storagev1.VolumeAttachment).Spec.NodeName }},
 	} {

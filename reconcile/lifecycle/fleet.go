@@ -18,8 +18,9 @@ import (
 
 const (
 	// joinWithin is how long a claim waits for the others of its fleet to be there: they
-	// are created at the same moment, and the watch delivers them within milliseconds.
-	joinWithin = 2 * time.Second
+	// are created at the same moment, and unless the API server is slow the watch delivers
+	// them within milliseconds.
+	joinWithin = 5 * time.Second
 	// pollFleet is how soon to look for them again.
 	pollFleet = 50 * time.Millisecond
 )
@@ -78,6 +79,12 @@ func (f *fleets) forget(claim types.UID) {
 	delete(f.since, claim)
 }
 
+// fleetToken is what claims of a fleet have in common, "" of one that is in none.
+func fleetToken(claim *karpenter.NodeClaim) string {
+	f, _ := cloud.FleetOf(claim)
+	return f.Token
+}
+
 // fleet returns the claim's fleet, nil if it is to be launched alone, and how long to
 // wait if others of it aren't there yet.
 func (r *Reconciler) fleet(ctx context.Context, claim *karpenter.NodeClaim) (*cloud.Fleet, time.Duration, error) {
@@ -89,11 +96,12 @@ func (r *Reconciler) fleet(ctx context.Context, claim *karpenter.NodeClaim) (*cl
 	if err := r.kube.List(ctx, &list, client.MatchingFields{indexFleet: f.Token}); err != nil {
 		return nil, 0, fmt.Errorf("list NodeClaims of fleet %s: %w", f.Token, err)
 	}
-	f.Members = members(list.Items, f)
+	var absent bool
+	f.Members, absent = members(list.Items, f)
 	if m := f.Members[f.Index]; m == nil || m.UID != claim.UID {
 		return nil, 0, nil // a copy of another claim's annotation
 	}
-	if !f.Complete() && r.fleets.waits(claim.UID, r.clock.Now()) {
+	if absent && r.fleets.waits(claim.UID, r.clock.Now()) {
 		return nil, pollFleet, nil
 	}
 	r.fleets.forget(claim.UID)
@@ -101,20 +109,23 @@ func (r *Reconciler) fleet(ctx context.Context, claim *karpenter.NodeClaim) (*cl
 }
 
 // members puts the claims of a fleet into their places. One that goes without an instance
-// has none, and where several say that a place is theirs the oldest has it.
-func members(claims []karpenter.NodeClaim, f cloud.Fleet) []*karpenter.NodeClaim {
+// has none, and where several say that a place is theirs the oldest has it. It reports
+// whether for some place no claim was seen, not even one that goes.
+func members(claims []karpenter.NodeClaim, f cloud.Fleet) (out []*karpenter.NodeClaim, absent bool) {
 	slices.SortFunc(claims, func(a, b karpenter.NodeClaim) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
 	})
-	out := make([]*karpenter.NodeClaim, f.Count)
+	out = make([]*karpenter.NodeClaim, f.Count)
+	seen := make([]bool, f.Count)
 	for i := range claims {
 		of, ok := cloud.FleetOf(&claims[i])
 		if !ok || of.Token != f.Token || of.Count != f.Count || out[of.Index] != nil {
 			continue
 		}
+		seen[of.Index] = true
 		if claims[i].DeletionTimestamp == nil || claims[i].Status.ProviderID != "" {
 			out[of.Index] = &claims[i]
 		}
 	}
-	return out
+	return out, slices.Contains(seen, false)
 }

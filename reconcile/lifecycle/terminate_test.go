@@ -29,6 +29,7 @@ import (
 func stored(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	return fake.NewClientBuilder().WithScheme(testkit.Scheme(t)).WithObjects(objects...).
+		WithIndex(&karpenter.NodeClaim{}, indexFleet, func(o client.Object) []string { return []string{fleetToken(o.(*karpenter.NodeClaim))} }).
 		WithIndex(&corev1.Pod{}, indexPodNode, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&storagev1.VolumeAttachment{}, indexAttachedNode, func(o client.Object) []string { return []string{o.(*storagev1.VolumeAttachment).Spec.NodeName} }).
 		Build()

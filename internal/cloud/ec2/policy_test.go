@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
 	"github.com/coppice-dev/coppice/schemas/aws"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 const examples = "../../../examples/aws/"
@@ -126,6 +127,12 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 	var made []cloud.Instance
 	for _, c := range []struct{ name, kind string }{{"1", cloud.Reserved}, {"2", cloud.Spot}, {"3", cloud.OnDemand}} {
 		made = append(made, w.launch(p, w.request(p, class, w.claim(c.name), []string{"m5.large"}, []string{c.kind})))
+	}
+	pair := []*karpenter.NodeClaim{w.claim("4"), w.claim("5")}
+	for n, c := range pair {
+		req := w.request(p, class, c, []string{"m5.large"}, []string{cloud.OnDemand})
+		req.Fleet = &cloud.Fleet{Token: "pair", Index: n, Count: 2, Members: pair}
+		made = append(made, w.launch(p, req))
 	}
 	w.clock.Advance(10 * time.Minute)
 	if err := p.Tag(t.Context(), made[0].ID, map[string]string{"Name": "ip-10-0-0-1"}); err != nil {
