@@ -342,6 +342,19 @@ func TestEventualConsistency(t *testing.T) {
 	if got := w.describe(ids[0]); got.State.Name != "pending" {
 		t.Errorf("after the delay: %s", got.State.Name)
 	}
+	// Those of one call come to light one by one.
+	w.launch(w.fleetInput("nodes", onDemand, 5, offer{"m5.large", "us-west-2a"}))
+	w.clock.Advance(2250 * time.Millisecond)
+	for want := 1; want <= 6; want++ {
+		n := 0
+		for _, r := range must(w.ec2.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{}))(t).Reservations {
+			n += len(r.Instances)
+		}
+		if n != want {
+			t.Errorf("%d instances are listed, want %d", n, want)
+		}
+		w.clock.Advance(750 * time.Millisecond)
+	}
 }
 
 func TestSpotPricesMove(t *testing.T) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
+	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
 // joinRetry is how soon a fleet is tried again after a failure: each of its claims comes
@@ -55,14 +57,16 @@ func (p *Provider) join(ctx context.Context, req cloud.LaunchRequest) ([]cloud.I
 	return []cloud.Instance{mine}, nil
 }
 
-// launchFleet launches for all claims of a fleet. If some are missing before anything
-// was launched, there will be no fleet; what was launched counts whoever is missing since.
+// launchFleet launches for all claims of a fleet. If some are missing or have instances
+// before anything is known to have been launched for it, there will be no fleet; what was
+// launched counts whoever is missing since.
 func (p *Provider) launchFleet(ctx context.Context, req cloud.LaunchRequest, l *launchState) error {
 	f := req.Fleet
-	if err := p.lookBack(ctx, req, l, f.Count); err != nil {
+	late := !f.Complete() || slices.ContainsFunc(f.Members, func(m *karpenter.NodeClaim) bool { return m.Status.ProviderID != "" })
+	if err := p.lookBack(ctx, req, l, f.Token, f.Count, late && !l.begun); err != nil {
 		return err
 	}
-	if len(l.instances) > 0 || !l.begun && !f.Complete() {
+	if len(l.instances) > 0 || late && !l.begun {
 		l.over = true
 		return nil
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coppice-dev/coppice/internal/cloud"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
@@ -341,6 +342,33 @@ func TestFleetMembersMissing(t *testing.T) {
 	heir.Token = string(heir.Claim.UID)
 	if got := w.launch(q, heir); got.Tags[cloud.TagNodeClaimUID] != heir.Token {
 		t.Errorf("the heir's instance has tags %v", got.Tags)
+	}
+}
+
+// A standby that takes over was there before the claims were. It finds what was launched
+// for them, and launches no fleet for the one claim that came too late for it.
+func TestFleetTakenOver(t *testing.T) {
+	w := newWorld(t)
+	p, standby := w.provider(), w.provider()
+	j := newJoint(w, p, 3)
+	first := w.launch(p, j.requests(p, "m5.large")[0])
+	j.claims[0].Status.ProviderID = first.ProviderID
+	want := j.run()
+	j.claims[1].DeletionTimestamp = new(metav1.NewTime(w.clock.Now()))
+	reqs := j.requests(standby, "c5.large")
+	reqs[2].Fleet.Members[1] = nil
+	if got := w.launch(standby, reqs[2]); got.ID != want[2] || len(j.run()) != 3 {
+		t.Errorf("the standby got %s, of %v", got.ID, want)
+	}
+	// Once each has its own, nothing with the fleet's tag runs.
+	w.do(ec2sim.Step{Terminate: &ec2sim.Victims{IDs: want}})
+	w.clock.Advance(time.Minute)
+	next := w.provider()
+	w.clock.Advance(2 * time.Minute)
+	j.claims[1] = w.claim("9")
+	late := j.requests(next, "m5.large")[1]
+	if got := w.launch(next, late); got.Tags[cloud.TagNodeClaimUID] != late.Token || len(j.run()) != 1 {
+		t.Errorf("the late claim got %v, and %d run", got.Tags, len(j.run()))
 	}
 }
 

@@ -54,7 +54,7 @@ func (p *Provider) Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.I
 	if len(l.instances) > 0 {
 		return l.instances[0], nil
 	}
-	err := p.lookBack(ctx, req, l, 1)
+	err := p.lookBack(ctx, req, l, req.Token, 1, false)
 	if err == nil && len(l.instances) == 0 && req.Fleet != nil && !l.begun {
 		l.instances, err = p.join(ctx, req)
 	}
@@ -71,16 +71,12 @@ func (p *Provider) Launch(ctx context.Context, req cloud.LaunchRequest) (cloud.I
 	return cloud.Instance{}, fmt.Errorf("launch %s: %w", req.Claim.Name, err)
 }
 
-// lookBack looks for what was launched by the state's token before this process began:
-// a claim that was there before us may have been launched by who was here before us.
-// Claims of the first minute count: clocks differ.
-func (p *Provider) lookBack(ctx context.Context, req cloud.LaunchRequest, l *launchState, count int) error {
-	if l.looked || !req.Claim.CreationTimestamp.Time.Before(p.started.Add(time.Minute)) {
+// lookBack looks for what was launched by the token before this process began, if the
+// claim was there before: it may have been launched by who was here before us. Claims of
+// the first minute count: clocks differ. If sure is set it looks whenever the claim came.
+func (p *Provider) lookBack(ctx context.Context, req cloud.LaunchRequest, l *launchState, token string, count int, sure bool) error {
+	if l.looked || !sure && !req.Claim.CreationTimestamp.Time.Before(p.started.Add(time.Minute)) {
 		return nil
-	}
-	token := req.Token
-	if count > 1 {
-		token = req.Fleet.Token
 	}
 	found, err := p.findByToken(ctx, token, predecessorsList)
 	if err != nil {
