@@ -269,17 +269,21 @@ func (l *loop) count(list client.ObjectList) int {
 
 func (l *loop) simulator() simulator { return simulator{l.t, l.env.EC2} }
 
-// tagged waits until every instance says whose it is: those that were launched together
-// are told afterwards, and nothing else waits for it.
+// tagged waits until every instance is listed with its claim's tags: those that were
+// launched together get them afterwards, and nothing else waits for that.
 func (l *loop) tagged() {
 	l.t.Helper()
 	if seen := until(l.t, 2*time.Minute, func() (bool, string) {
-		for _, i := range l.simulator().live() {
+		instances, err := l.cloud.Instances(l.t.Context())
+		for _, i := range instances {
+			if i.State == ec2sim.StateShuttingDown {
+				continue
+			}
 			if i.Tags[cloud.TagNodeClaim] == "" || i.Tags[cloud.TagNodeClaimUID] == "" || i.Tags[aws.TagName] == "" {
 				return false, fmt.Sprintf("instance %s has %v", i.ID, i.Tags)
 			}
 		}
-		return true, ""
+		return err == nil, fmt.Sprint(err)
 	}); seen != "" {
 		l.t.Fatalf("instances without tags: %s", seen)
 	}

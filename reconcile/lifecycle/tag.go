@@ -73,7 +73,7 @@ func (t *tagger) pass(ctx context.Context) error {
 	done, due := map[types.UID]bool{}, map[string]*karpenter.NodeClaim{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if _, ok := cloud.FleetOf(c); !ok || c.Status.ProviderID == "" || c.DeletionTimestamp != nil {
+		if _, ok := cloud.FleetOf(c); !ok || c.Status.ProviderID == "" {
 			continue
 		}
 		if t.done[c.UID] {
