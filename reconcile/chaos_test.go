@@ -87,6 +87,7 @@ func TestChaos(t *testing.T) {
 	}
 	c.calm()
 	c.settle("after the last kill")
+	c.undoubled()
 	c.unguard()
 	c.scale("web", 0)
 	c.scale("batch", 0)
@@ -96,8 +97,8 @@ func TestChaos(t *testing.T) {
 	for _, r := range c.replicas {
 		starts += r.starts
 	}
-	t.Logf("%d kills of which %d hit the leader, %d starts of a controller, %d answers of AWS lost, the guarded workload had %d pods at least",
-		kills, leaders, starts, c.aws.lost.Load(), c.fewest)
+	t.Logf("%d kills of which %d hit the leader, %d starts of a controller, %d answers of AWS lost, %d fleets of several instances seen, the guarded workload had %d pods at least",
+		kills, leaders, starts, c.aws.lost.Load(), len(c.fleets), c.fewest)
 }
 
 func number(t *testing.T, variable string, otherwise int) int {
@@ -122,6 +123,7 @@ type chaos struct {
 	api      *wire
 	replicas []*replica
 	sizes    map[string]int32
+	fleets   map[string]bool // that were seen
 
 	mu       sync.Mutex
 	guarding bool
@@ -140,7 +142,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	}
 	c := &chaos{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), kube: kube, sim: simulator{t, env.EC2},
-		aws: newLossy(t, env.EC2, seed), api: newWire(t, server.Host), sizes: map[string]int32{}, fewest: guarded,
+		aws: newLossy(t, env.EC2, seed), api: newWire(t, server.Host), sizes: map[string]int32{}, fleets: map[string]bool{}, fewest: guarded,
 	}
 	for _, doc := range strings.Split(strings.Replace(manifest, "{cpu: 40}", "{cpu: 200}", 1), "---\n") {
 		u := &unstructured.Unstructured{}
@@ -165,9 +167,15 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			}
 		}
 	})
-	for _, app := range []string{"guarded", "web", "batch"} {
+	for _, app := range []string{"guarded", "web"} {
 		(&loop{t: t, kube: kube}).deploy(app, 0, "1")
 	}
+	// Those of batch each want a Node of their own, which are launched together.
+	(&loop{t: t, kube: kube}).deploy("batch", 0, "1", func(p *corev1.PodTemplateSpec) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}, TopologyKey: corev1.LabelHostname,
+		}}}}
+	})
 	return c
 }
 
@@ -275,6 +283,9 @@ func (c *chaos) undoubled() {
 	c.t.Helper()
 	of := map[string]string{}
 	for _, i := range c.sim.live() {
+		if token := i.Tags[cloud.TagFleet]; token != "" {
+			c.fleets[token] = true
+		}
 		uid := i.Tags[cloud.TagNodeClaimUID]
 		if other, twice := of[uid]; twice && uid != "" {
 			c.t.Errorf("instances %s and %s were launched for one NodeClaim, %s", other, i.ID, i.Tags[cloud.TagNodeClaim])

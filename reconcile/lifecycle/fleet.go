@@ -60,17 +60,18 @@ func (f *fleets) under(claim *karpenter.NodeClaim) bool {
 	return ok && claim.Status.ProviderID == "" && f.flying[fleet.Token] > 0
 }
 
-// waits reports whether the claim has waited for others for less than joinWithin.
-func (f *fleets) waits(claim types.UID, now time.Time) bool {
+// waits reports whether the claim has waited for others for less than joinWithin, here or
+// before this process began. The second is told by another's clock.
+func (f *fleets) waits(c *karpenter.NodeClaim, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.since == nil {
 		f.since = map[types.UID]time.Time{}
 	}
-	if _, ok := f.since[claim]; !ok {
-		f.since[claim] = now
+	if _, ok := f.since[c.UID]; !ok {
+		f.since[c.UID] = now
 	}
-	return now.Sub(f.since[claim]) < joinWithin
+	return now.Sub(f.since[c.UID]) < joinWithin && now.Sub(c.CreationTimestamp.Time) < joinWithin
 }
 
 func (f *fleets) forget(claim types.UID) {
@@ -101,7 +102,7 @@ func (r *Reconciler) fleet(ctx context.Context, claim *karpenter.NodeClaim) (*cl
 	if m := f.Members[f.Index]; m == nil || m.UID != claim.UID {
 		return nil, 0, nil // a copy of another claim's annotation
 	}
-	if absent && r.fleets.waits(claim.UID, r.clock.Now()) {
+	if absent && r.fleets.waits(claim, r.clock.Now()) {
 		return nil, pollFleet, nil
 	}
 	r.fleets.forget(claim.UID)

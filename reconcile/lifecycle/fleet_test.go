@@ -51,13 +51,14 @@ func TestFleetOfClaim(t *testing.T) {
 		"too many":    {"it isn't of our making", at("a", "f 0/1000"), nil, "", false},
 		"long token":  {"EC2 wouldn't take it whole", at("a", strings.Repeat("f", 37)+" 0/2"), nil, "", false},
 		"all there":   {"", at("a", "f 0/3"), []*karpenter.NodeClaim{at("c", "f 2/3"), at("b", "f 1/3"), at("x", "g 1/3")}, "a b c", false},
-		"one to come": {"", at("a", "f 0/3"), []*karpenter.NodeClaim{at("b", "f 1/3")}, "a b -", true},
+		"one to come": {"", at("a", "f 0/3", younger), []*karpenter.NodeClaim{at("b", "f 1/3")}, "a b -", true},
+		"one is gone": {"others have waited long enough", at("a", "f 0/3"), []*karpenter.NodeClaim{at("b", "f 1/3")}, "a b -", false},
 		"one leaves":  {"it takes no instance", at("a", "f 0/2"), []*karpenter.NodeClaim{at("b", "f 1/2", going)}, "a -", false},
 		"one has come and leaves": {"it has taken its instance", at("a", "f 0/2"),
 			[]*karpenter.NodeClaim{at("b", "f 1/2", going, holds("i-1"))}, "a b", false},
 		"copy":     {"somebody has copied a claim", at("b", "f 0/2", younger), []*karpenter.NodeClaim{at("a", "f 0/2"), at("c", "f 1/2")}, "", false},
 		"original": {"", at("a", "f 0/2"), []*karpenter.NodeClaim{at("b", "f 0/2", younger), at("c", "f 1/2")}, "a c", false},
-		"other size": {"a mark of another fleet with the token", at("a", "f 0/2"),
+		"other size": {"a mark of another fleet with the token", at("a", "f 0/2", younger),
 			[]*karpenter.NodeClaim{at("b", "f 1/3")}, "a -", true},
 	}
 	for name, tt := range tests {

@@ -17,10 +17,10 @@ func fleetToken() string { return string(uuid.NewUUID()) }
 // fleet is a group of new nodes that one call can launch.
 type fleet struct {
 	nodes []int
-	// types are those that all of them accept, and shortest is how many the one accepts
-	// that accepts the fewest.
-	types    []string
-	shortest int
+	// types are those that all of them accept, and most is how many the one accepts that
+	// accepts the most.
+	types []string
+	most  int
 }
 
 // join groups new nodes that one call can launch, and returns for each what its claim is
@@ -28,8 +28,8 @@ type fleet struct {
 // the same requirements, so that whichever claim comes first knows the launch of all.
 //
 // None gets dearer: nodes join only if what would be bought for each alone is the same.
-// What else they accept shrinks to what they have in common, to half as many types at the
-// least, so that there is still something else to be had when EC2 runs out of one.
+// What else they accept shrinks to what they have in common, for each to half as many types
+// at the least, so that there is still something else to be had when EC2 runs out of one.
 func join(nodes []pack.NewNode, token func() string) []string {
 	groups := map[string][]*fleet{}
 	var all []*fleet
@@ -40,7 +40,7 @@ func join(nodes []pack.NewNode, token func() string) []string {
 		}
 		at := slices.IndexFunc(groups[key], func(f *fleet) bool { return f.take(i, types) })
 		if at < 0 {
-			f := &fleet{nodes: []int{i}, types: types, shortest: len(types)}
+			f := &fleet{nodes: []int{i}, types: types, most: len(types)}
 			groups[key] = append(groups[key], f)
 			all = append(all, f)
 		}
@@ -68,11 +68,11 @@ func (f *fleet) take(node int, types []string) bool {
 		_, ok := slices.BinarySearch(types, t)
 		return !ok
 	})
-	shortest := min(f.shortest, len(types))
-	if 2*len(common) < shortest {
+	most := max(f.most, len(types))
+	if 2*len(common) < most {
 		return false
 	}
-	f.nodes, f.types, f.shortest = append(f.nodes, node), common, shortest
+	f.nodes, f.types, f.most = append(f.nodes, node), common, most
 	return true
 }
 

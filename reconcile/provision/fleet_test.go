@@ -37,7 +37,7 @@ func TestJoin(t *testing.T) {
 	}{
 		"alone":     {"", []pack.NewNode{node("c m")}, "- c m"},
 		"same":      {"", []pack.NewNode{node("c m"), node("c m")}, "1 0/2 c m; 1 1/2 c m"},
-		"in common": {"half of the shorter list are left", []pack.NewNode{node("c m"), node("c m r x"), node("c x")}, "1 0/3 c; 1 1/3 c; 1 2/3 c"},
+		"in common": {"half of each list is left", []pack.NewNode{node("c m"), node("c m r"), node("c x")}, "1 0/2 c m; 1 1/2 c m; - c x"},
 		"too little": {"if EC2 is out of one, something else must be left",
 			[]pack.NewNode{node("c m r x"), node("c a b d")}, "- c m r x; - a b c d"},
 		"second group": {"", []pack.NewNode{node("c m r x"), node("c a b d"), node("c b d")}, "- c m r x; 1 0/2 b c d; 1 1/2 b c d"},
