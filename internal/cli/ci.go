@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ import (
 type ciOptions struct {
 	dir, cluster                   string
 	base, head, kind, repo, caFile string
-	api                            string
+	api, details                   string
 	number                         int
 	dryRun                         bool
 	policies                       policyFlags
@@ -45,7 +46,8 @@ asked.
 
 In GitHub Actions, GitLab CI, Gitea or Forgejo Actions and Bitbucket Pipelines the
 pull request is known from the job's environment; anywhere else --pull, --repository
-and --base name it. The token comes from COPPICE_TOKEN, or from GITHUB_TOKEN,
+and --base name it. What is judged is what is checked out, so that has to be the pull
+request's head, or the merge that the CI system made of it, without edits. The token comes from COPPICE_TOKEN, or from GITHUB_TOKEN,
 GITLAB_TOKEN, GITEA_TOKEN or BITBUCKET_TOKEN there. Without one, without a right to
 write, and for pull requests of forks, the report goes to stdout alone, and findings
 are annotations where the CI system reads those.
@@ -82,6 +84,7 @@ The exit code is 3 if a finding is an error, 1 if the forge couldn't be reached.
 	f.StringVar(&o.api, "api", "", "the `URL` of the forge's API, where it isn't in its usual place")
 	f.StringVar(&o.caFile, "ca-file", "", "trust the certificates in this `file` too, for the forge")
 	f.IntVar(&o.number, "pull", 0, "the `number` of the pull request")
+	f.StringVar(&o.details, "details-url", "", "the `URL` that the comment and the status lead to; by default the job's")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing to the forge")
 	o.policies.flags(f)
 	o.limits.flags(f)
@@ -103,8 +106,19 @@ type review struct {
 }
 
 func runCI(ctx context.Context, s Streams, o ciOptions, j job) error {
+	if o.number != 0 && o.number != j.number {
+		// What the job says is about another one, or about none.
+		j.head, j.base, j.made, j.mergesBase, j.fork, j.queue, j.silent = "", "", "", false, false, false, ""
+	}
 	j.number, j.head, j.base = cmp.Or(o.number, j.number), cmp.Or(o.head, j.head), cmp.Or(o.base, j.base)
 	j.kind, j.repository, j.api = cmp.Or(o.kind, j.kind), cmp.Or(o.repo, j.repository), cmp.Or(o.api, j.api)
+	j.url = cmp.Or(o.details, j.url)
+	if j.kind != "" && !slices.Contains(forge.Kinds(), j.kind) {
+		return usagef("--forge %s: give one of %s", j.kind, strings.Join(forge.Kinds(), ", "))
+	}
+	if u, err := url.Parse(o.details); err != nil || o.details != "" && (u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+		return usagef("--details-url %q: give a URL with https", o.details)
+	}
 	r := &review{options: o, job: j}
 	if err := r.open(); err != nil {
 		return err
@@ -138,29 +152,7 @@ func (r *review) open() error {
 	if r.clone, err = openClone(tree); err != nil {
 		return failed(err)
 	}
-	if r.clone.local == nil {
-		if r.job.base != "" {
-			return usagef("%s isn't part of a Git clone, so there is no commit %s to compare with", r.options.dir, r.job.base)
-		}
-		return nil
-	}
-	r.job.head = r.clone.hash(cmp.Or(r.job.head, r.clone.head))
-	if r.job.base == "" {
-		return nil
-	}
-	if r.job.merged {
-		// What is checked out is a merge into the base as it was when the merge was made,
-		// unless the job has checked the head out instead.
-		ours, err := r.clone.local.Commit("HEAD^1")
-		if theirs, no := r.clone.local.Commit("HEAD^2"); err == nil && no == nil && theirs.Revision.Hash == r.job.head {
-			r.base = ours.Revision.Hash
-			return nil
-		}
-	}
-	if r.base, err = r.clone.local.MergeBase("HEAD", r.job.base); err != nil {
-		return usagef("the commit %s to compare with isn't in this clone: fetch it before, as with fetch-depth: 0 in GitHub Actions, GIT_DEPTH: 0 in GitLab CI or 'git fetch --unshallow'", r.job.base)
-	}
-	return nil
+	return r.checkedOut()
 }
 
 // judge makes a body of each cluster.
@@ -275,8 +267,13 @@ func (r *review) body(head render.Result, before map[string]render.Result, judge
 	if b.Findings.HasErrors() {
 		return b, nil
 	}
+	if file := r.clone.edited; file != "" {
+		b.Notes = append(b.Notes, forge.Code(file)+" isn't as the commit has it. The tree is judged as it is.")
+	}
 	var base *render.Bundle
-	if before != nil {
+	if before == nil {
+		b.Notes = append(b.Notes, "No commit to compare with was found, so all objects are shown as new: give `--base`, as in `--base origin/main`.")
+	} else {
 		was, ok := before[b.Cluster]
 		switch {
 		case !ok:
@@ -359,7 +356,9 @@ func (r *review) send(ctx context.Context, s Streams) error {
 		return nil
 	case j.number == 0 && j.system == "" && j.token == "" && j.repository == "":
 		return nil // a shell, with nobody to tell
-	case j.number == 0:
+	case j.silent != "":
+		why = j.silent
+	case j.number == 0 && !j.queue:
 		why = "this run is of no pull request"
 	case j.repository == "":
 		why = "the repository isn't known; give --repository"
@@ -391,11 +390,14 @@ func (r *review) send(ctx context.Context, s Streams) error {
 	var errs []error
 	for _, write := range []func(context.Context, forge.Forge) error{r.comment, r.status} {
 		err := write(ctx, f)
-		if forge.Denied(err) {
+		switch {
+		case forge.Forbidden(err):
 			fmt.Fprintf(s.Err, "not written to the pull request: %v; %s\n", err, rights(j.kind))
-			continue
+		case forge.Denied(err):
+			errs = append(errs, fmt.Errorf("%w; check --repository and --pull, and that the token's owner may see the repository", err))
+		default:
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -414,6 +416,9 @@ func rights(kind string) string {
 }
 
 func (r *review) comment(ctx context.Context, f forge.Forge) error {
+	if r.job.number == 0 {
+		return nil // a queue's group
+	}
 	for _, b := range r.bodies {
 		did, err := forge.Stick(ctx, f, r.job.number, forge.Post{
 			Marker: forge.Marker{Cluster: b.Cluster, Source: b.Source, Head: r.job.head, Phase: forge.Planned},

@@ -193,14 +193,29 @@ func TestCI(t *testing.T) {
 			}
 
 			// A job of an older head comes too late.
-			late := j
-			late.head = head
+			late, newer := j, strings.Repeat("ab", 20)
+			late.url = "https://ci.example/2"
+			f.Parents[newer], f.Pulls[0].Head = bad, newer
 			if code, _, errs := run(ciOptions{}, late); code != ExitInvalid {
 				t.Errorf("exit %d: %s", code, errs)
 			}
-			if m, _ := forge.ReadMarker(comments()[0].Body); m.Head != bad {
-				t.Errorf("an older job has overwritten what is said about %s", bad)
+			if said := comments()[0].Body; strings.Contains(said, late.url) {
+				t.Errorf("an older job has overwritten what is said about %s", newer)
 			}
+
+			// What isn't there to be read is no question of rights.
+			f.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodGet || strings.HasSuffix(r.URL.Path, "/user") {
+					return false
+				}
+				w.WriteHeader(http.StatusNotFound)
+				return true
+			}
+			late.url = "https://ci.example/3"
+			if _, _, errs := run(ciOptions{}, late); strings.Contains(errs, "the token needs") || !strings.Contains(errs, "404") || !strings.Contains(errs, "check --repository") {
+				t.Errorf("a repository that isn't there: %s", errs)
+			}
+			f.Fault = nil
 
 			// What is wrong with user data is told without it.
 			leak := c.commit(map[string]string{"nodes/clusters/eu/pools.cue": pools("200", "50") + "nodeClasses: default: spec: userData: \"hunter2\" & 5\n"})
@@ -220,9 +235,9 @@ func TestCIMerge(t *testing.T) {
 	c.branch("change")
 	head := c.commit(map[string]string{"other.cue": "package cluster\n"})
 	base := c.commit(map[string]string{"pools.cue": pools("100", "60")}, plumbing.NewHash(start))
-	c.commit(map[string]string{"other.cue": "package cluster\n\nnodePools: poolb: spec: weight: 3\n"}, plumbing.NewHash(base), plumbing.NewHash(head))
+	made := c.commit(map[string]string{"other.cue": "package cluster\n\nnodePools: poolb: spec: weight: 3\n"}, plumbing.NewHash(base), plumbing.NewHash(head))
 	var out, errs bytes.Buffer
-	err := runCI(t.Context(), Streams{Out: &out, Err: &errs}, ciOptions{dir: c.dir, dryRun: true}, job{system: "x", number: 1, head: head, base: start, merged: true})
+	err := runCI(t.Context(), Streams{Out: &out, Err: &errs}, ciOptions{dir: c.dir, dryRun: true}, job{system: "x", number: 1, head: head, base: start, made: made})
 	if err != nil || !strings.Contains(out.String(), "+  weight: 3") || strings.Contains(out.String(), "+    cpu: 60") {
 		t.Errorf("%v: what the base has got since is taken for the pull request's\n%s%s", err, &out, &errs)
 	}
@@ -237,7 +252,7 @@ func TestCIMerge(t *testing.T) {
 	head = c.commit(map[string]string{"pools.cue": pools("100", "70"), "other.cue": "package cluster\n\nnodePools: poolb: spec: weight: 3\n"})
 	head = c.commit(map[string]string{"third.cue": "package cluster\n\nnodePools: poola: spec: weight: 4\n"})
 	out.Reset()
-	err = runCI(t.Context(), Streams{Out: &out, Err: &errs}, ciOptions{dir: c.dir, dryRun: true}, job{system: "x", number: 1, head: head, base: start, merged: true})
+	err = runCI(t.Context(), Streams{Out: &out, Err: &errs}, ciOptions{dir: c.dir, dryRun: true}, job{system: "x", number: 1, head: head, base: start, made: made})
 	if err != nil || !strings.Contains(out.String(), "+  weight: 3") || !strings.Contains(out.String(), "+  weight: 4") {
 		t.Errorf("%v: the head is checked out, and its last commit alone is looked at\n%s%s", err, &out, &errs)
 	}
@@ -282,7 +297,7 @@ func TestReadJob(t *testing.T) {
 		"CI_MERGE_REQUEST_IID": "7", "CI_MERGE_REQUEST_DIFF_BASE_SHA": "b", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1", "CI_MERGE_REQUEST_PROJECT_ID": "1", "CI_JOB_TOKEN": "no",
 	}
 	hub := job{
-		system: "GitHub Actions", kind: "github", api: "https://api.github.com", repository: "https://github.com/acme/fleet", number: 7, head: "h", base: "b", merged: true,
+		system: "GitHub Actions", kind: "github", api: "https://api.github.com", repository: "https://github.com/acme/fleet", number: 7, head: "h", base: "b", made: "m",
 		token: "t", self: "github-actions[bot]", url: "https://github.com/acme/fleet/actions/runs/99", summary: "s", annotates: true,
 	}
 	for name, tt := range map[string]struct {
@@ -295,12 +310,12 @@ func TestReadJob(t *testing.T) {
 		"fork":      {"", github, pull(map[string]any{"full_name": "mallory/fleet"}, nil), func(j *job) { j.fork = true }},
 		"gone":      {"a head without a repository is a fork's that was deleted", github, pull(nil, nil), func(j *job) { j.fork = true }},
 		"own token": {"", with(github, "COPPICE_TOKEN", "mine"), pull(own, nil), func(j *job) { j.token, j.self = "mine", "" }},
-		"push":      {"", with(github, "GITHUB_REF", "refs/heads/main"), event(map[string]any{"before": "p"}), func(j *job) { j.number, j.head, j.base, j.merged = 0, "m", "p", false }},
+		"push":      {"", with(github, "GITHUB_REF", "refs/heads/main"), event(map[string]any{"before": "p"}), func(j *job) { j.number, j.head, j.base, j.made = 0, "", "p", "" }},
 		"new branch": {"", with(github, "GITHUB_REF", "refs/heads/x"), event(map[string]any{"before": strings.Repeat("0", 40)}),
-			func(j *job) { j.number, j.head, j.base, j.merged = 0, "m", "", false }},
+			func(j *job) { j.number, j.head, j.base, j.made = 0, "", "", "" }},
 		"gitea": {"it sets GitHub's variables too", with(github, "GITEA_ACTIONS", "true", "GITHUB_SERVER_URL", "https://git.corp/git", "GITHUB_REF", "refs/pull/7/head", "GITHUB_RUN_NUMBER", "3"),
 			pull(own, map[string]any{"merge_base": "mb"}), func(j *job) {
-				j.system, j.kind, j.api, j.repository, j.base, j.merged, j.self = "Gitea Actions", "gitea", "", "https://git.corp/git/acme/fleet", "mb", false, "gitea-actions"
+				j.system, j.kind, j.api, j.repository, j.base, j.made, j.self = "Gitea Actions", "gitea", "", "https://git.corp/git/acme/fleet", "mb", "", "gitea-actions"
 				j.url = "https://git.corp/git/acme/fleet/actions/runs/3"
 			}},
 		"gitlab": {"the job's own token may not comment", gitlab, "", func(j *job) {
@@ -310,11 +325,22 @@ func TestReadJob(t *testing.T) {
 			*j = job{system: "GitLab CI", kind: "gitlab", api: "https://git.corp/api/v4", repository: "https://git.corp/a/b/fleet", number: 7, head: "h", base: "b", url: "u", fork: true, token: "t"}
 		}},
 		"gitlab merged": {"", with(gitlab, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", "src", "CI_MERGE_REQUEST_TARGET_BRANCH_SHA", "tgt"), "", func(j *job) {
-			*j = job{system: "GitLab CI", kind: "gitlab", api: "https://git.corp/api/v4", repository: "https://git.corp/a/b/fleet", number: 7, head: "src", base: "tgt", merged: true, url: "u"}
+			*j = job{system: "GitLab CI", kind: "gitlab", api: "https://git.corp/api/v4", repository: "https://git.corp/a/b/fleet", number: 7, head: "src", base: "tgt", made: "h", url: "u"}
 		}},
+		"gitlab train": {"its commit may be rebased", with(gitlab, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", "src", "CI_MERGE_REQUEST_TARGET_BRANCH_SHA", "tgt", "CI_MERGE_REQUEST_EVENT_TYPE", "merge_train"), "", func(j *job) {
+			*j = job{system: "GitLab CI", kind: "gitlab", api: "https://git.corp/api/v4", repository: "https://git.corp/a/b/fleet", number: 7, base: "tgt", url: "u", silent: "the pipeline is a merge train's, whose commit holds other merge requests too"}
+		}},
+		"gitlab branch": {"no merge request, so nothing is spoken of", with(gitlab, "CI_MERGE_REQUEST_IID", "", "CI_MERGE_REQUEST_DIFF_BASE_SHA", "", "CI_COMMIT_BEFORE_SHA", "p"), "", func(j *job) {
+			*j = job{system: "GitLab CI", kind: "gitlab", api: "https://git.corp/api/v4", repository: "https://git.corp/a/b/fleet", base: "p", url: "u"}
+		}},
+		"target": {"on: pull_request_target the base is checked out, and no merge", with(github, "GITHUB_REF", "refs/heads/main", "GITHUB_SHA", "b"), pull(own, nil), func(j *job) { j.made = "" }},
+		"queue": {"a merge queue's group", with(github, "GITHUB_REF", "refs/heads/gh-readonly-queue/main/pr-7-x"), event(map[string]any{"merge_group": map[string]any{"head_sha": "m", "base_sha": "p"}}),
+			func(j *job) { j.number, j.head, j.base, j.made, j.queue = 0, "m", "p", "", true }},
+		"workflow_run": {"the default branch is checked out, whatever ran before", with(github, "GITHUB_REF", "refs/heads/main"), event(map[string]any{"workflow_run": map[string]any{"head_sha": "h"}}),
+			func(j *job) { j.number, j.head, j.base, j.made = 0, "", "", "" }},
 		"bitbucket": {"", map[string]string{"BITBUCKET_BUILD_NUMBER": "5", "BITBUCKET_REPO_FULL_NAME": "a/b", "BITBUCKET_COMMIT": "h", "BITBUCKET_PR_ID": "7", "BITBUCKET_PR_DESTINATION_COMMIT": "b", "BITBUCKET_TOKEN": "t"}, "",
 			func(j *job) {
-				*j = job{system: "Bitbucket Pipelines", kind: "bitbucket", repository: "https://bitbucket.org/a/b", number: 7, head: "h", base: "b", token: "t", url: "https://bitbucket.org/a/b/pipelines/results/5"}
+				*j = job{system: "Bitbucket Pipelines", kind: "bitbucket", repository: "https://bitbucket.org/a/b", number: 7, head: "h", base: "b", mergesBase: true, token: "t", url: "https://bitbucket.org/a/b/pipelines/results/5"}
 			}},
 		"shell": {"", map[string]string{"COPPICE_TOKEN": "t", "GITHUB_TOKEN": "other"}, "", func(j *job) { *j = job{token: "t"} }},
 	} {

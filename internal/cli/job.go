@@ -19,10 +19,18 @@ type job struct {
 	// another repository's.
 	number int
 	fork   bool
-	// head is the commit that was pushed, base the commit to compare with.
+	// head is the commit that a pull request, or a queue's group, holds, "" for whatever is
+	// checked out. base is the commit to compare with.
 	head, base string
-	// merged says that what is checked out may be head merged into base.
-	merged bool
+	// made is the commit that the forge made for this run by merging head into base, "" if
+	// it didn't. mergesBase says that the CI system merges base into head after it has
+	// checked head out.
+	made       string
+	mergesBase bool
+	// queue says that the run is of a merge queue's group of pull requests: there is a
+	// status to set, and nothing to comment in. silent says why there is neither.
+	queue  bool
+	silent string
 	// token may write, self is who it stands for if the forge can't be asked.
 	token, username, self string
 	// url leads to the run's log, summary is a file that the CI system shows.
@@ -62,12 +70,17 @@ type actionsEvent struct {
 			SHA string `json:"sha"`
 		} `json:"base"`
 	} `json:"pull_request"`
+	// MergeGroup is what GitHub's merge queue asks about.
+	MergeGroup *struct {
+		HeadSHA string `json:"head_sha"`
+		BaseSHA string `json:"base_sha"`
+	} `json:"merge_group"`
 	Before string `json:"before"`
 }
 
 func actionsJob(env func(string) string, read func(string) ([]byte, error), system, kind string) (job, error) {
 	j := job{
-		system: system, kind: kind, annotates: true, head: env("GITHUB_SHA"), summary: env("GITHUB_STEP_SUMMARY"),
+		system: system, kind: kind, annotates: true, summary: env("GITHUB_STEP_SUMMARY"),
 		token: cmp.Or(env("COPPICE_TOKEN"), env("GITHUB_TOKEN"), env("GITEA_TOKEN")),
 	}
 	if server, repo := env("GITHUB_SERVER_URL"), env("GITHUB_REPOSITORY"); server != "" && repo != "" {
@@ -99,6 +112,10 @@ func actionsJob(env func(string) string, read func(string) ([]byte, error), syst
 	if err := json.Unmarshal(text, &e); err != nil {
 		return j, fmt.Errorf("read the event that started this job, %s: %w", file, err)
 	}
+	if g := e.MergeGroup; g != nil {
+		j.queue, j.head, j.base = true, g.HeadSHA, g.BaseSHA
+		return j, nil
+	}
 	pr := e.PullRequest
 	if pr == nil {
 		if strings.Trim(e.Before, "0") != "" {
@@ -108,7 +125,9 @@ func actionsJob(env func(string) string, read func(string) ([]byte, error), syst
 	}
 	j.number, j.head, j.base = pr.Number, pr.Head.SHA, cmp.Or(pr.MergeBase, pr.Base.SHA)
 	j.fork = pr.Head.Repo == nil || pr.Head.Repo.FullName != env("GITHUB_REPOSITORY")
-	j.merged = strings.HasSuffix(env("GITHUB_REF"), "/merge")
+	if strings.HasSuffix(env("GITHUB_REF"), "/merge") {
+		j.made = env("GITHUB_SHA")
+	}
 	return j, nil
 }
 
@@ -116,14 +135,9 @@ func gitlabJob(env func(string) string) (job, error) {
 	j := job{
 		system: "GitLab CI", kind: "gitlab", api: env("CI_API_V4_URL"), url: env("CI_JOB_URL"),
 		repository: cmp.Or(env("CI_MERGE_REQUEST_PROJECT_URL"), env("CI_PROJECT_URL")),
-		head:       cmp.Or(env("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA"), env("CI_COMMIT_SHA")),
 		base:       env("CI_MERGE_REQUEST_DIFF_BASE_SHA"),
-		merged:     env("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") != "",
 		// The token of a job may not comment.
 		token: cmp.Or(env("COPPICE_TOKEN"), env("GITLAB_TOKEN")),
-	}
-	if j.merged {
-		j.base = cmp.Or(env("CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), j.base)
 	}
 	if j.base == "" && strings.Trim(env("CI_COMMIT_BEFORE_SHA"), "0") != "" {
 		j.base = env("CI_COMMIT_BEFORE_SHA")
@@ -132,15 +146,26 @@ func gitlabJob(env func(string) string) (job, error) {
 	if err != nil {
 		return j, fmt.Errorf("CI_MERGE_REQUEST_IID: %w", err)
 	}
-	j.number = n
-	j.fork = n > 0 && env("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != env("CI_MERGE_REQUEST_PROJECT_ID")
+	if n == 0 {
+		return j, nil
+	}
+	j.number, j.head = n, env("CI_COMMIT_SHA")
+	j.fork = env("CI_MERGE_REQUEST_SOURCE_PROJECT_ID") != env("CI_MERGE_REQUEST_PROJECT_ID")
+	// Pipelines of merged results alone have this one.
+	if source := env("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA"); source != "" {
+		j.head, j.made, j.base = source, env("CI_COMMIT_SHA"), cmp.Or(env("CI_MERGE_REQUEST_TARGET_BRANCH_SHA"), j.base)
+	}
+	if env("CI_MERGE_REQUEST_EVENT_TYPE") == "merge_train" {
+		// Its commit may have been rebased or squashed, and holds those ahead of it too.
+		j.head, j.made, j.silent = "", "", "the pipeline is a merge train's, whose commit holds other merge requests too"
+	}
 	return j, nil
 }
 
 func bitbucketJob(env func(string) string) (job, error) {
 	j := job{
 		system: "Bitbucket Pipelines", kind: "bitbucket", repository: "https://bitbucket.org/" + env("BITBUCKET_REPO_FULL_NAME"),
-		head: env("BITBUCKET_COMMIT"), base: env("BITBUCKET_PR_DESTINATION_COMMIT"),
+		base:  env("BITBUCKET_PR_DESTINATION_COMMIT"),
 		token: cmp.Or(env("COPPICE_TOKEN"), env("BITBUCKET_TOKEN")), username: env("BITBUCKET_USERNAME"),
 	}
 	if n := env("BITBUCKET_BUILD_NUMBER"); n != "" {
@@ -150,7 +175,10 @@ func bitbucketJob(env func(string) string) (job, error) {
 	if err != nil {
 		return j, fmt.Errorf("BITBUCKET_PR_ID: %w", err)
 	}
-	j.number = n
+	if j.number = n; n > 0 {
+		// Pipelines check the source out and merge the destination into it.
+		j.head, j.mergesBase = env("BITBUCKET_COMMIT"), true
+	}
 	// Pull requests of forks run in the fork, without a number of ours.
 	return j, nil
 }

@@ -180,7 +180,7 @@ func makePlan(s Streams, o planOptions) (*plan.Plan, error) {
 			return nil, failed(err)
 		}
 	}
-	p.Commit, p.Edited = c.head, c.edited
+	p.Commit, p.Edited = c.head, c.edited != ""
 	return p, nil
 }
 
@@ -233,8 +233,8 @@ type clone struct {
 	local *git.Local
 	// head is the commit that is checked out, "" without one.
 	head string
-	// edited says that the tree holds something else than that commit.
-	edited bool
+	// edited is a file of the tree that isn't as that commit has it, "" if there is none.
+	edited string
 }
 
 func openClone(tree localTree) (clone, error) {
@@ -254,7 +254,7 @@ func openClone(tree localTree) (clone, error) {
 	// A commit that doesn't have the folder is one that the folder was added to.
 	committed, err := commit.FS(local.Path)
 	if err != nil {
-		c.edited = true
+		c.edited = local.Path
 		return c, nil
 	}
 	c.edited, err = git.Edited(tree.fs, committed, ".cue")

@@ -44,6 +44,11 @@ func (b Body) verdict(say func(*plan.Plan) string) (State, string) {
 		parts = append(parts, counted(warnings, "warning"))
 	}
 	if b.Plan != nil {
+		if b.alone() {
+			say = func(p *plan.Plan) string {
+				return counted(p.Summary.Create+p.Summary.Unchanged, "object") + ", compared with nothing"
+			}
+		}
 		parts = append(parts, say(b.Plan))
 	}
 	refused := b.Plan != nil && len(b.Plan.Refused) > 0
@@ -58,6 +63,9 @@ func (b Body) verdict(say func(*plan.Plan) string) (State, string) {
 	}
 	return Success, strings.Join(parts, "; ")
 }
+
+// alone reports whether the plan says what there is and not what changes.
+func (b Body) alone() bool { return b.Plan != nil && b.Plan.Against.Kind == plan.AgainstNothing }
 
 func counted(n int, noun string) string {
 	if n == 1 {
@@ -88,6 +96,9 @@ func (b Body) Text(l Limits, room int) string {
 	}
 	state, text := b.verdict((*plan.Plan).Headline)
 	mark := map[State]string{Success: "✅ Fine to merge", Failure: "❌ Would be refused"}[state]
+	if state == Success && b.alone() {
+		mark = "✅ Valid"
+	}
 	if state == Success && b.Findings.Count(diag.Warning) > 0 {
 		mark = "⚠️ Would be applied, with warnings"
 	}

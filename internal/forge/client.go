@@ -74,6 +74,14 @@ func Denied(err error) bool {
 	return errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden || e.Status == http.StatusNotFound)
 }
 
+// Forbidden reports whether an error says for certain that rights are missing: 401 and 403,
+// and 404 of a change, which GitHub answers to tokens that may read alone. A read of what
+// isn't there is no question of rights.
+func Forbidden(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden || e.Status == http.StatusNotFound && e.Method != http.MethodGet)
+}
+
 func notFound(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && (e.Status == http.StatusNotFound || e.Status == http.StatusGone)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	gogit "github.com/go-git/go-git/v5"
@@ -81,23 +82,49 @@ func (l *Local) Commit(name string) (*Commit, error) {
 	}, nil
 }
 
-// Edited reports whether a folder holds other files of an ending than a commit's does.
-// Hidden folders don't count.
-func Edited(dir, committed fs.FS, ending string) (bool, error) {
+// Parents returns the hashes of a commit's parents, which a shallow clone may not have.
+func (l *Local) Parents(name string) ([]string, error) {
+	hash, err := l.repo.ResolveRevision(plumbing.Revision(name))
+	if err != nil {
+		return nil, fmt.Errorf("find commit %q in the clone: %w", name, err)
+	}
+	c, err := l.repo.CommitObject(*hash)
+	if err != nil {
+		return nil, fmt.Errorf("read commit %s: %w", name, err)
+	}
+	var out []string
+	for _, p := range c.ParentHashes {
+		out = append(out, p.String())
+	}
+	return out, nil
+}
+
+// Edited returns the first file of an ending that a folder holds otherwise than a commit's
+// does, and "" if there is none. Hidden folders don't count.
+func Edited(dir, committed fs.FS, ending string) (string, error) {
 	a, err := texts(dir, ending)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	b, err := texts(committed, ending)
-	if err != nil || len(a) != len(b) {
-		return len(a) != len(b), err
+	if err != nil {
+		return "", err
 	}
+	var names []string
 	for name, text := range a {
 		if other, ok := b[name]; !ok || !bytes.Equal(text, other) {
-			return true, nil
+			names = append(names, name)
 		}
 	}
-	return false, nil
+	for name := range b {
+		if _, ok := a[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	return slices.Min(names), nil
 }
 
 func texts(dir fs.FS, ending string) (map[string][]byte, error) {

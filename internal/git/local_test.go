@@ -67,8 +67,8 @@ func TestLocal(t *testing.T) {
 			t.Errorf("%s holds %q, want %q (%v)", name, got, want, err)
 		}
 		edited, err := Edited(os.DirFS(filepath.Join(dir, "fleet")), tree, ".cue")
-		if err != nil || edited != (want != "a: 2\n") {
-			t.Errorf("the folder differs from %s: %t (%v)", name, edited, err)
+		if err != nil || edited != map[bool]string{true: "a.cue"}[want != "a: 2\n"] {
+			t.Errorf("the folder differs from %s in %q (%v)", name, edited, err)
 		}
 		again, err := l.Commit(c.Revision.Hash[:10])
 		if err != nil || again.Revision.Hash != c.Revision.Hash {
@@ -89,8 +89,8 @@ func TestLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if edited, err := Edited(os.DirFS(filepath.Join(dir, "fleet")), tree, ".cue"); err != nil || !edited {
-		t.Errorf("a file that isn't committed wasn't seen (%v)", err)
+	if edited, err := Edited(os.DirFS(filepath.Join(dir, "fleet")), tree, ".cue"); err != nil || edited != "new.cue" {
+		t.Errorf("a file that isn't committed wasn't seen: %q (%v)", edited, err)
 	}
 	if _, err := Open(t.TempDir()); !errors.Is(err, ErrNoClone) {
 		t.Errorf("a folder outside of any clone: %v", err)

@@ -42,6 +42,38 @@ func TestMergeBase(t *testing.T) {
 			t.Errorf("MergeBase(%s, %s) = %s, %v; want %s", tt.a, tt.b, got, err, tt.want)
 		}
 	}
+	// A clone that doesn't reach back to the beginning.
+	graft := func(parent plumbing.Hash) plumbing.Hash {
+		t.Helper()
+		c, err := repo.CommitObject(start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.ParentHashes = []plumbing.Hash{parent}
+		raw := repo.Storer.NewEncodedObject()
+		if err := c.Encode(raw); err != nil {
+			t.Fatal(err)
+		}
+		hash, err := repo.Storer.SetEncodedObject(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hash
+	}
+	cut := graft(plumbing.NewHash(strings.Repeat("cd", 20)))
+	next := graft(cut)
+	other := graft(plumbing.NewHash(strings.Repeat("ef", 20)))
+	for _, ends := range [][2]plumbing.Hash{{next, cut}, {cut, next}} {
+		if got, err := local.MergeBase(ends[0].String(), ends[1].String()); err != nil || got != cut.String() {
+			t.Errorf("MergeBase(%s, %s) = %s, %v; want %s", ends[0], ends[1], got, err, cut)
+		}
+	}
+	if got, err := local.MergeBase(next.String(), other.String()); err == nil {
+		t.Errorf("what isn't known is said to be %s", got)
+	}
+	if got, err := local.Parents(other.String()); err != nil || len(got) != 1 || got[0] != strings.Repeat("ef", 20) {
+		t.Errorf("parents %v, %v", got, err)
+	}
 	for _, name := range []string{strings.Repeat("ab", 20), "nowhere"} {
 		if got, err := local.MergeBase("HEAD", name); err == nil {
 			t.Errorf("MergeBase with %s = %s", name, got)

@@ -20,6 +20,44 @@ var secretShapes = sync.OnceValue(func() []*regexp.Regexp {
 	}
 })
 
+// assignment matches a name and its value, as in dbPassword=x, --token=x or "secret": "x".
+// A name with a colon may begin a sentence, so its value has to be quoted or stand alone.
+var assignment = regexp.MustCompile(`([A-Za-z0-9_.-]+)(["']?)(\s?=\s?|:\s?)("[^"\n]*"|'[^'\n]*'|[^\s"',;&<>(){}\[\]]+)`)
+
+// confidential words are those after which a value is a credential, alone or as the end of
+// a name without a division.
+var confidential = []string{"password", "passwd", "passphrase", "passcode", "secret", "token", "credential", "apikey", "dbpass", "userpass"}
+
+// confidentialPairs are two words that make one.
+var confidentialPairs = []string{"api key", "access key", "private key", "secret key", "auth key", "signing key", "encryption key"}
+
+// plainValues are what fields with such names hold that aren't secrets: switches, as
+// httpTokens of an EC2NodeClass is one.
+var plainValues = regexp.MustCompile(`(?i)^(|[0-9.]{1,4}|true|false|yes|no|on|off|none|null|nil|required|optional|enabled|disabled|default|auto|string|bytes|_|\*+.*|[$%<{].*)$`)
+
+// Confidential reports whether a name, as of a tag, an annotation or a variable, says that
+// its value is a credential. What follows the word tells of it, as in passwordPolicy or
+// secretName, so the word has to be the last; a number may follow.
+func Confidential(name string) bool {
+	words := strings.Fields(strings.ToLower(wordBreak.ReplaceAllString(name, "$1 $2")))
+	for len(words) > 1 && strings.Trim(words[len(words)-1], "0123456789") == "" {
+		words = words[:len(words)-1]
+	}
+	if len(words) == 0 {
+		return false
+	}
+	last := strings.TrimSuffix(strings.TrimRight(words[len(words)-1], "0123456789"), "s")
+	if last == "pwd" || last == "pas" && strings.HasSuffix(words[len(words)-1], "pass") {
+		return true
+	}
+	for _, w := range confidential {
+		if strings.HasSuffix(last, w) || w+"s" == words[len(words)-1] || strings.HasSuffix(words[len(words)-1], w) {
+			return true
+		}
+	}
+	return len(words) > 1 && slices.Contains(confidentialPairs, words[len(words)-2]+" "+last)
+}
+
 // Redact returns a text without what is a credential by its looks. It is the last
 // gate of everything that is shown, logged, committed or sent; what is known to be
 // secret by its place, as user data is, never gets this far.
