@@ -245,37 +245,46 @@ func view(obj map[string]any) map[string]any {
 	return out
 }
 
+// secret is a text that isn't shown, where it is and what is shown for it.
+type secret struct {
+	path        []any
+	text, shown string
+}
+
 // secrets returns the hidden texts of an object by path.
-func secrets(path []any, v any) map[string]string {
-	out := map[string]string{}
+func secrets(path []any, v any) map[string]secret {
+	out := map[string]secret{}
 	switch v := v.(type) {
 	case map[string]any:
 		for k, e := range v {
 			maps.Copy(out, secrets(append(path[:len(path):len(path)], k), e))
 		}
 	case string:
-		if hide(path, v) != any(v) {
-			out[PathString(path)] = v
+		if shown, _ := hide(path, v).(string); shown != v {
+			out[PathString(path)] = secret{path, v, shown}
 		}
 	}
 	return out
 }
 
-// tell says of a hidden text that changes to one of the same size that it does, or the
+// tell says of a hidden text that changes to one that is shown alike that it does, or the
 // diff would show nothing.
-func tell(after map[string]any, was, is map[string]string) {
-	for path, old := range was {
-		now, ok := is[path]
-		if !ok || old == now || len(old) != len(now) {
+func tell(after map[string]any, was, is map[string]secret) {
+	for name, old := range was {
+		now, ok := is[name]
+		if !ok || old.text == now.text || old.shown != now.shown {
 			continue
 		}
-		parts := strings.Split(path, ".")
-		into := after
-		for _, p := range parts[:len(parts)-1] {
-			into, _ = into[p].(map[string]any)
-		}
-		if text, ok := into[parts[len(parts)-1]].(string); ok {
-			into[parts[len(parts)-1]] = strings.TrimSuffix(text, ")") + ", changed)"
+		last := len(now.path) - 1
+		at, _ := ValueAt(after, now.path[:last])
+		into, _ := at.(map[string]any)
+		key, _ := now.path[last].(string)
+		if text, ok := into[key].(string); ok {
+			if whole, sized := strings.CutSuffix(text, " bytes)"); sized {
+				into[key] = whole + " bytes, changed)"
+			} else {
+				into[key] = text + " (changed)"
+			}
 		}
 	}
 }

@@ -124,6 +124,9 @@ func hide(path []any, v any) any {
 		if last, ok := lastName(path); ok && (last == "userData" || last == lastApplied) {
 			return fmt.Sprintf("*** (%d bytes)", size(v))
 		}
+		if last, ok := lastName(path); ok && Confidential(last) && !plainValue().MatchString(v) {
+			return "***"
+		}
 		return Redact(v)
 	case map[string]any:
 		out := make(map[string]any, len(v))

@@ -21,41 +21,86 @@ var secretShapes = sync.OnceValue(func() []*regexp.Regexp {
 })
 
 // assignment matches a name and its value, as in dbPassword=x, --token=x or "secret": "x".
-// A name with a colon may begin a sentence, so its value has to be quoted or stand alone.
-var assignment = regexp.MustCompile(`([A-Za-z0-9_.-]+)(["']?)(\s?=\s?|:\s?)("[^"\n]*"|'[^'\n]*'|[^\s"',;&<>(){}\[\]]+)`)
+var assignment = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`([A-Za-z0-9_.-]+)["']?(\s?=\s?|:\s?)("[^"\n]*"?|'[^'\n]*'?|[^\s"',;&=<>(){}\[\]][^\s"',;&<>(){}\[\]]*)`)
+})
 
-// confidential words are those after which a value is a credential, alone or as the end of
-// a name without a division.
-var confidential = []string{"password", "passwd", "passphrase", "passcode", "secret", "token", "credential", "apikey", "dbpass", "userpass"}
+// confidential matches the last word of a name of which the value is a credential, and
+// confidentialPair its last two.
+var (
+	confidential = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:pwd|pass|.*(?:password|passwd|passphrase|passcode|secret|token|credential|apikey|dbpass|userpass))s?[0-9]*$`)
+	})
+	confidentialPair = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:api|access|private|secret|auth|signing|encryption) keys?[0-9]*$`)
+	})
+)
 
-// confidentialPairs are two words that make one.
-var confidentialPairs = []string{"api key", "access key", "private key", "secret key", "auth key", "signing key", "encryption key"}
-
-// plainValues are what fields with such names hold that aren't secrets: switches, as
-// httpTokens of an EC2NodeClass is one.
-var plainValues = regexp.MustCompile(`(?i)^(|[0-9.]{1,4}|true|false|yes|no|on|off|none|null|nil|required|optional|enabled|disabled|default|auto|string|bytes|_|\*+.*|[$%<{].*)$`)
+// plainValue matches what fields with such names hold that isn't secret.
+var plainValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)^(?:|[0-9.]{1,4}|true|false|yes|no|on|off|none|null|required|optional|enabled|disabled|\*+.*|[$%<{].*)(?::[a-z]*)?$`)
+})
 
 // Confidential reports whether a name, as of a tag, an annotation or a variable, says that
-// its value is a credential. What follows the word tells of it, as in passwordPolicy or
-// secretName, so the word has to be the last; a number may follow.
+// its value is a credential. The word that says so has to be the last: passwordPolicy and
+// secretName are about one. httpTokens of an EC2NodeClass is a switch.
 func Confidential(name string) bool {
-	words := strings.Fields(strings.ToLower(wordBreak.ReplaceAllString(name, "$1 $2")))
+	var words []string
+	start := 0
+	for i, r := range name + " " {
+		upper := r >= 'A' && r <= 'Z'
+		letter := upper || r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+		lower := i > 0 && name[i-1] >= 'a' && name[i-1] <= 'z'
+		if !letter || upper && lower {
+			if i > start {
+				words = append(words, strings.ToLower(name[start:i]))
+			}
+			if start = i; !letter {
+				start = i + len(string(r))
+			}
+		}
+	}
 	for len(words) > 1 && strings.Trim(words[len(words)-1], "0123456789") == "" {
 		words = words[:len(words)-1]
 	}
-	if len(words) == 0 {
+	n := len(words)
+	switch {
+	case n == 0 || n > 1 && words[n-2] == "http" && words[n-1] == "tokens":
 		return false
-	}
-	last := strings.TrimSuffix(strings.TrimRight(words[len(words)-1], "0123456789"), "s")
-	if last == "pwd" || last == "pas" && strings.HasSuffix(words[len(words)-1], "pass") {
+	case confidential().MatchString(words[n-1]):
 		return true
 	}
-	for _, w := range confidential {
-		if strings.HasSuffix(last, w) || w+"s" == words[len(words)-1] || strings.HasSuffix(words[len(words)-1], w) {
-			return true
+	return n > 1 && confidentialPair().MatchString(words[n-2]+" "+words[n-1])
+}
+
+// assigned hides the values of names that are confidential. What follows a colon may be
+// the rest of a sentence: it has to be quoted, or be all that is left of its line.
+func assigned(text string) string {
+	if !strings.ContainsAny(text, "=:") {
+		return text
+	}
+	var b strings.Builder
+	for {
+		at := assignment().FindStringSubmatchIndex(text)
+		if at == nil {
+			return b.String() + text
+		}
+		name, sep, value := text[at[2]:at[3]], text[at[4]:at[5]], text[at[6]:at[7]]
+		quote := value[:1]
+		if quote != `"` && quote != "'" {
+			quote = ""
+		}
+		bare := strings.Trim(value, `"'`)
+		rest, _, _ := strings.Cut(text[at[7]:], "\n")
+		b.WriteString(text[:at[6]])
+		switch {
+		case plainValue().MatchString(bare) || !Confidential(name), sep[0] == ':' && quote == "" && (len(bare) < 6 || strings.TrimSpace(rest) != ""):
+			text = text[at[6]:] // the value may begin with a name
+		default:
+			b.WriteString(quote + "***" + quote)
+			text = text[at[7]:]
 		}
 	}
-	return len(words) > 1 && slices.Contains(confidentialPairs, words[len(words)-2]+" "+last)
 }
 
 // Redact returns a text without what is a credential by its looks. It is the last
@@ -77,7 +122,7 @@ func Redact(text string) string {
 			return "***"
 		})
 	}
-	return text
+	return assigned(text)
 }
 
 // lastApplied is where kubectl keeps a copy of the whole object.
