@@ -26,8 +26,9 @@ type Body struct {
 	// Outcome is what has become of the change after it was merged, as Markdown. It is
 	// said instead of everything else.
 	Outcome string
-	// Details leads to more than fits, "" for nothing.
-	Details string
+	// Details leads to more than fits, "" for nothing. Full says how to get it where there
+	// is no such place, and is said if something doesn't fit. It is Markdown too.
+	Details, Full string
 }
 
 // Verdict is what a body comes to: in one line without names, as for a status. It has no
@@ -113,29 +114,41 @@ func (b Body) Text(l Limits, room int) string {
 	if b.Details != "" {
 		foot = "\n[Everything, in full](" + b.Details + ")\n" + foot
 	}
-	room -= head.Len() + len(foot)
-	// A plan has a least size. Findings come first, but they shall not take all.
-	findings := ""
-	if len(b.Findings) > 0 {
-		share := room
-		if b.Plan != nil {
-			share = max(room/2, room-plan.MinMarkdown*2)
-		}
-		findings = writeFindings(b.Findings, share)
+	full := ""
+	if b.Full != "" && b.Details == "" {
+		full = "\n" + b.Full + "\n"
 	}
+	room -= head.Len() + len(foot) + len(full)
+	// A plan has a least size. Findings come first, but they shall not take all.
+	share := room
+	if b.Plan != nil {
+		share = max(room/2, room-plan.MinMarkdown*2)
+	}
+	findings := writeFindings(b.Findings, share)
+	short := len(findings) < len(writeFindings(b.Findings, ample))
 	planned := ""
 	if left := room - len(findings) - 1; b.Plan != nil && left >= plan.MinMarkdown {
 		planned = "\n" + b.Plan.Markdown(left)
+		short = short || planned != "\n"+b.Plan.Markdown(ample)
 	}
-	out := head.String() + findings + planned + foot
+	if !short {
+		full = ""
+	}
+	out := head.String() + findings + planned + full + foot
 	if l.PlainText {
 		out = unfold(out)
 	}
 	return out
 }
 
+// ample is room enough for anything.
+const ample = 1 << 30
+
 // writeFindings writes as many findings as fit, those that stop a change first.
 func writeFindings(all diag.List, room int) string {
+	if len(all) == 0 {
+		return ""
+	}
 	all = slices.Clone(all.Grouped())
 	slices.SortStableFunc(all, func(a, b diag.Finding) int { return cmp.Compare(a.Severity, b.Severity) })
 	write := func(l diag.List) string {

@@ -121,6 +121,28 @@ func outside(line string) string {
 	}
 }
 
+// TestFull says how to get the rest where there is one.
+func TestFull(t *testing.T) {
+	const full = "All of it: `coppice plan`."
+	for name, tt := range map[string]struct {
+		objects, findings int
+		details           string
+		said              bool
+	}{
+		"small":    {3, 3, "", false},
+		"objects":  {3000, 0, "", true},
+		"findings": {0, 3000, "", true},
+		"linked":   {3000, 3000, "https://ci.example/1", false},
+	} {
+		b := large(tt.objects, tt.findings)
+		b.Details, b.Full = tt.details, full
+		text := b.Text(Limits{}, 65000)
+		if got := strings.Contains(text, full); got != tt.said || len(text) > 65000 {
+			t.Errorf("%s: it says how to get the rest: %t, in %d bytes", name, got, len(text))
+		}
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	live := Body{Plan: plan.New("", plan.Against{}, 3, []plan.Change{{Action: plan.Create}}, nil)}
 	live.Plan.Fleet = &plan.Fleet{Nodes: 40, Replace: 3}
@@ -134,6 +156,7 @@ func TestVerdict(t *testing.T) {
 		"error":    {"", Body{Findings: diag.List{{Severity: diag.Error}, {Severity: diag.Warning}}}, Failure, "1 error; 1 warning"},
 		"warnings": {"they let it pass", Body{Findings: diag.List{{Severity: diag.Warning}, {Severity: diag.Warning}}}, Success, "2 warnings"},
 		"plan":     {"", Body{Plan: plan.New("", plan.Against{}, 3, []plan.Change{{Action: plan.Create}}, nil)}, Success, "1 to create, 0 to change, 0 to delete"},
+		"alone":    {"nothing was compared", Body{Plan: plan.New("", plan.Against{Kind: plan.AgainstNothing}, 1, []plan.Change{{Action: plan.Create}}, nil)}, Success, "1 object, compared with nothing"},
 		"live":     {"what nodes do is no part of it", live, Success, "1 to create, 0 to change, 0 to delete"},
 	} {
 		state, text := tt.b.Verdict()

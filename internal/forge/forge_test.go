@@ -206,6 +206,19 @@ func TestStick(t *testing.T) {
 			if got := ours(); len(got) != 2 || !strings.HasSuffix(got[1].Body, "\na") {
 				t.Fatalf("comments %+v", got)
 			}
+			// Prices move all the time: what is said stands until they have by a tenth, or
+			// anything else changes.
+			priced := func(text string, before, after int64) forge.Post {
+				p := post(10, text)
+				p.Before, p.After = before, after
+				return p
+			}
+			stick(forge.Changed, priced("costs $1.00/h → $0.50/h (-$0.50/h, -50.0 %)", 1_000_000, 500_000))
+			stick(forge.Same, priced("costs $1.05/h → $0.51/h (-$0.54/h, -51.4 %)", 1_050_000, 510_000))
+			stick(forge.Changed, priced("costs $1.05/h → $0.51/h, of 3 nodes", 1_050_000, 510_000))
+			stick(forge.Same, priced("costs $1.15/h → $0.51/h, of 3 nodes", 1_150_000, 510_000))
+			stick(forge.Changed, priced("costs $1.20/h → $0.51/h, of 3 nodes", 1_200_000, 510_000))
+			stick(forge.Changed, post(10, "a"))
 			// Another cluster has its own.
 			other := post(10, "other")
 			other.Cluster = "prod-us"

@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
+	"sync"
 )
 
 // Marker is what a comment of ours says about itself, hidden from readers. Cluster and
@@ -23,8 +25,13 @@ type Marker struct {
 	// Phase is how far the change has come: planned, merged or done. What is done is
 	// not followed any more.
 	Phase Phase `json:"phase"`
-	// Hash is that of the text.
+	// Hash is that of the text; with Before and After of the text without its prices.
 	Hash string `json:"hash"`
+	// Before and After are what nodes cost an hour by what is said, in millionths of a
+	// dollar. Prices of the spot market move all the time: as long as nothing else does, and
+	// these stay within a tenth, what is said stands.
+	Before int64 `json:"before,omitempty"`
+	After  int64 `json:"after,omitempty"`
 	// Sig is Forge.Sign of cluster, source and pull request: where the forge doesn't tell
 	// who we are, that is how a comment is known for ours.
 	Sig string `json:"sig,omitempty"`
@@ -34,6 +41,21 @@ type Marker struct {
 func (m Marker) signature(f Forge, number int) string {
 	return f.Sign(hashOf([]any{m.Cluster, m.Source, number}))
 }
+
+// says reports whether a comment with this marker says what one with another would.
+func (m Marker) says(other Marker) bool {
+	alike := near(m.Before, other.Before) && near(m.After, other.After)
+	m.Before, m.After = other.Before, other.After
+	return alike && m == other
+}
+
+func near(a, b int64) bool {
+	d := max(a, b) - min(a, b)
+	return d == 0 || d <= max(a, b)/10
+}
+
+// price matches what Markdown says of costs, and by how much they change.
+var price = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[+-]?\$-?[0-9][0-9.,]*|[+-]?[0-9]+\.[0-9] %`) })
 
 // Phase is how far a change has come.
 type Phase string
@@ -146,6 +168,9 @@ func Stick(ctx context.Context, f Forge, number int, p Post, m *Memory) (Action,
 	p.Hash = strings.Repeat("0", 24)
 	text := p.Text(limits.Comment - len(p.Line(limits)) - 1)
 	p.Hash = hashOf(text)
+	if p.Before != 0 || p.After != 0 {
+		p.Hash = hashOf(price().ReplaceAllString(text, "$$"))
+	}
 	body := p.Line(limits) + "\n" + text
 	self, err := f.Self(ctx)
 	if err != nil && !Denied(err) {
@@ -161,7 +186,7 @@ func Stick(ctx context.Context, f Forge, number int, p Post, m *Memory) (Action,
 			if self != "" {
 				is.Sig = p.Sig // a job's token is another each time
 			}
-			if is == p.Marker {
+			if is.says(p.Marker) {
 				m.note(ours[0].ID, p.Head)
 				return Same, tidy(ctx, f, number, ours[1:])
 			}

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,12 +28,18 @@ const defaultRegion = "us-east-1"
 func Static(head render.Bundle, base *render.Bundle, commit string, judge *admission.Judge) (*plan.Plan, error) {
 	p := plan.Static(head, base, commit, judge)
 	guessed := false
+	known := market{types: map[string][]*cloud.InstanceType{}, choices: map[string]*plan.Choice{}}
+	now := booked(head, judge)
+	var then *book
+	if base != nil {
+		then = booked(*base, judge)
+	}
 	for _, c := range p.Changes {
 		if c.Object.Kind != "NodePool" || c.Action == plan.Delete {
 			continue
 		}
 		m := plan.Market{Pool: c.Object.Name}
-		after, class, err := poolOf(head, c.Object.Name, judge)
+		after, class, err := now.pool(c.Object.Name)
 		if err != nil || after == nil {
 			return p, err
 		}
@@ -40,16 +47,16 @@ func Static(head render.Bundle, base *render.Bundle, commit string, judge *admis
 		if m.Region, named = regionOf(after); !named {
 			guessed = true
 		}
-		if m.After, err = choice(after, class, m.Region); err != nil {
+		if m.After, err = known.choice(after, class, m.Region); err != nil {
 			return p, err
 		}
 		if base != nil && c.Action == plan.Update {
-			before, class, err := poolOf(*base, c.Object.Name, judge)
+			before, class, err := then.pool(c.Object.Name)
 			if err != nil {
 				return p, err
 			}
 			if before != nil {
-				if m.Before, err = choice(before, class, m.Region); err != nil {
+				if m.Before, err = known.choice(before, class, m.Region); err != nil {
 					return p, err
 				}
 			}
@@ -65,25 +72,51 @@ func Static(head render.Bundle, base *render.Bundle, commit string, judge *admis
 	return p, nil
 }
 
-// poolOf reads a pool and its class out of a bundle. A class that isn't in it is one
-// without settings.
-func poolOf(b render.Bundle, name string, judge *admission.Judge) (*karpenter.NodePool, *aws.EC2NodeClass, error) {
+// book is a bundle's pools and classes by name. Thousands of pools may have one class.
+type book struct {
+	judge   *admission.Judge
+	pools   map[string]render.Object
+	objects map[string]render.Object
+	classes map[string]*aws.EC2NodeClass
+}
+
+func booked(b render.Bundle, judge *admission.Judge) *book {
+	out := &book{judge: judge, pools: map[string]render.Object{}, objects: map[string]render.Object{}, classes: map[string]*aws.EC2NodeClass{}}
+	for _, o := range b.Objects {
+		switch o.GVK.Kind {
+		case "NodePool":
+			out.pools[o.Name] = o
+		case "EC2NodeClass":
+			out.objects[o.Name] = o
+		}
+	}
+	return out
+}
+
+// pool reads a pool and its class. A class that isn't there is one without settings.
+func (b *book) pool(name string) (*karpenter.NodePool, *aws.EC2NodeClass, error) {
 	class := &aws.EC2NodeClass{}
-	o, ok := b.Find("NodePool", name)
+	o, ok := b.pools[name]
 	if !ok {
 		return nil, class, nil
 	}
 	pool := &karpenter.NodePool{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(judge.Stored(o.Value), pool); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(b.judge.Stored(o.Value), pool); err != nil {
 		return nil, nil, fmt.Errorf("read %s: %w", o.ID(), err)
 	}
-	if ref := pool.Spec.Template.Spec.NodeClassRef; ref != nil {
-		if o, ok := b.Find("EC2NodeClass", ref.Name); ok {
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(judge.Stored(o.Value), class); err != nil {
-				return nil, nil, fmt.Errorf("read %s: %w", o.ID(), err)
-			}
+	ref := pool.Spec.Template.Spec.NodeClassRef
+	if ref == nil {
+		return pool, class, nil
+	}
+	if read, ok := b.classes[ref.Name]; ok {
+		return pool, read, nil
+	}
+	if o, ok := b.objects[ref.Name]; ok {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(b.judge.Stored(o.Value), class); err != nil {
+			return nil, nil, fmt.Errorf("read %s: %w", o.ID(), err)
 		}
 	}
+	b.classes[ref.Name] = class
 	return pool, class, nil
 }
 
@@ -103,18 +136,40 @@ func regionOf(p *karpenter.NodePool) (region string, named bool) {
 	return defaultRegion, false
 }
 
+// market knows what was worked out before: instance types by region and class, choices by
+// those and a pool's requirements.
+type market struct {
+	types   map[string][]*cloud.InstanceType
+	choices map[string]*plan.Choice
+}
+
 // choice says what a pool may launch in a region with a subnet in every zone.
-func choice(p *karpenter.NodePool, class *aws.EC2NodeClass, region string) (*plan.Choice, error) {
-	everywhere := class.DeepCopy()
-	everywhere.Status = aws.EC2NodeClassStatus{AMIs: []aws.AMI{{ID: "ami"}}}
-	for i, id := range catalogue.Get().ZoneIDs(region) {
-		// Which name an account has for a zone's ID nobody else knows.
-		zone := region + string(rune('a'+i%26))
-		everywhere.Status.Subnets = append(everywhere.Status.Subnets, aws.Subnet{ID: id, Zone: zone, ZoneID: id})
-	}
-	types, err := ec2.NewFacts(region).InstanceTypes(everywhere)
+func (m market) choice(p *karpenter.NodePool, class *aws.EC2NodeClass, region string) (*plan.Choice, error) {
+	spec, err := json.Marshal([]any{region, class.Spec})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("name a class: %w", err)
+	}
+	wants, err := json.Marshal(p.Spec.Template.Spec.Requirements)
+	if err != nil {
+		return nil, fmt.Errorf("name requirements: %w", err)
+	}
+	key := string(spec) + string(wants)
+	if c, ok := m.choices[key]; ok {
+		return c, nil
+	}
+	types, ok := m.types[string(spec)]
+	if !ok {
+		everywhere := class.DeepCopy()
+		everywhere.Status = aws.EC2NodeClassStatus{AMIs: []aws.AMI{{ID: "ami"}}}
+		for i, id := range catalogue.Get().ZoneIDs(region) {
+			// Which name an account has for a zone's ID nobody else knows.
+			zone := region + string(rune('a'+i%26))
+			everywhere.Status.Subnets = append(everywhere.Status.Subnets, aws.Subnet{ID: id, Zone: zone, ZoneID: id})
+		}
+		if types, err = ec2.NewFacts(region).InstanceTypes(everywhere); err != nil {
+			return nil, err
+		}
+		m.types[string(spec)] = types
 	}
 	out := &plan.Choice{}
 	for _, t := range cloud.Acceptable(types, p.Spec.Template.Spec.Requirements) {
@@ -133,5 +188,6 @@ func choice(p *karpenter.NodePool, class *aws.EC2NodeClass, region string) (*pla
 			}
 		}
 	}
+	m.choices[key] = out
 	return out, nil
 }

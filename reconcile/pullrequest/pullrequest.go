@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,6 +42,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/forge"
 	"github.com/coppice-dev/coppice/internal/git"
 	"github.com/coppice-dev/coppice/internal/kube"
+	"github.com/coppice-dev/coppice/internal/plan"
 	"github.com/coppice-dev/coppice/internal/snapshot"
 	"github.com/coppice-dev/coppice/reconcile/source"
 	"github.com/coppice-dev/coppice/render"
@@ -102,6 +104,11 @@ type pullMemory struct {
 	// key names all that the last review rested on, at is when it was.
 	key string
 	at  time.Time
+	// touches are the objects that it changed then, beside what was said of others that
+	// change the same, draft what this pass has found out and not said yet.
+	touches []plan.ID
+	beside  []string
+	draft   *draft
 	// merged is the pull request after its merge, which changes no more.
 	merged *forge.Pull
 	// settled is set when nodes were as declared at the last look, done when there is
@@ -269,8 +276,16 @@ func (r *Reconciler) pass(ctx context.Context, src *coppice.NodeSource, m *memor
 		var limited *forge.LimitedError
 		return !errors.As(err, &limited) && ctx.Err() == nil
 	}
+	open = slices.DeleteFunc(open, func(p forge.Pull) bool { return !wanted(src.Spec.PullRequests, p) })
+	// What each says of others takes to have looked at all.
 	for _, p := range open {
-		if wanted(src.Spec.PullRequests, p) && !each(p, r.review) {
+		if !each(p, r.prepare) {
+			return errors.Join(errs...)
+		}
+	}
+	for _, p := range open {
+		beside := besides(p.Number, open, m.pulls)
+		if !each(p, func(ctx context.Context, v *view, m *pullMemory) error { return r.review(ctx, v, m, beside) }) {
 			return errors.Join(errs...)
 		}
 	}

@@ -402,6 +402,22 @@ func TestPullRequests(t *testing.T) {
 		t.Errorf("%d comments where nothing changes", n)
 	}
 
+	// Two change one pool: both are told, whichever is looked at first, and no longer when
+	// one of them is closed. A new process says the same.
+	s.open(6, "twin", fleet("a=201", "b=100", "c=300"), false)
+	s.pass()
+	s.want(1, "Pull request 6, which is open, changes `NodePool/a` too")
+	s.want(6, "Pull request 1, which is open, changes `NodePool/a` too")
+	s.restart()
+	if n := s.pass(); n != 0 {
+		t.Errorf("a new process wrote %d times", n)
+	}
+	s.forge.Pulls[len(s.forge.Pulls)-1].Open = false
+	s.pass()
+	if said := s.says(1); strings.Contains(said, "Pull request 6") {
+		t.Errorf("a closed pull request is in the way:\n%s", said)
+	}
+
 	// A head that moves while it is looked at is left to the next pass.
 	s.commit("bad", fleet("a=100", "b=100", "c=300", "d=1"))
 	moved := s.forge.Pulls[1].Head

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/coppice-dev/coppice/internal/diag"
@@ -21,20 +23,60 @@ func (v *view) key() string {
 	return strings.Join([]string{v.pull.Head, v.pull.Base, v.src.Status.LastAppliedRevision, fmt.Sprint(v.src.Generation)}, "\n")
 }
 
-// review says what an open pull request would do, if that may have changed.
-func (r *Reconciler) review(ctx context.Context, v *view, m *pullMemory) error {
-	key := v.key()
-	if m.key == key && r.Clock.Since(m.at) < relook {
+// draft is what a look at a pull request has found out.
+type draft struct {
+	view *view
+	body forge.Body
+	// quiet says that there is nothing to say of the pull request by itself.
+	quiet bool
+	err   error
+}
+
+// prepare looks at an open pull request, if what there is to say may have changed.
+func (r *Reconciler) prepare(ctx context.Context, v *view, m *pullMemory) error {
+	m.draft = nil
+	if m.key == v.key() && r.Clock.Since(m.at) < relook {
 		return nil
 	}
-	head := v.pull.Head
-	err := v.say(ctx, m)
+	m.draft = v.draft(ctx, m)
+	var limited *forge.LimitedError
+	if errors.As(m.draft.err, &limited) {
+		return m.draft.err // it goes on where it was when the limit is over
+	}
+	return nil
+}
+
+func (v *view) draft(ctx context.Context, m *pullMemory) *draft {
+	d := &draft{view: v}
+	var touches []plan.ID
+	if d.body, touches, d.quiet, d.err = v.look(ctx); d.err == nil {
+		m.touches = touches
+	}
+	return d
+}
+
+// review says what an open pull request would do, if that has changed. beside says which
+// others change the same.
+func (r *Reconciler) review(ctx context.Context, v *view, m *pullMemory, beside []string) error {
+	key, head, d := v.key(), v.pull.Head, m.draft
+	if m.draft = nil; d == nil {
+		if slices.Equal(beside, m.beside) {
+			return nil
+		}
+		d = v.draft(ctx, m)
+	}
+	err := d.err
+	if err == nil {
+		d.body.Notes = append(d.body.Notes, beside...)
+		err = d.view.say(ctx, m, d)
+	}
 	var limited *forge.LimitedError
 	switch {
 	case errors.Is(err, errMoved):
 		return nil // the next pass sees the new head
 	case errors.As(err, &limited):
-		return err // it goes on where it was when the limit is over
+		m.key = ""
+		return err
 	case err != nil && m.key != key:
 		// Its author shall not take silence for consent. Why is for who runs the cluster.
 		told := v.forge.SetStatus(ctx, head, forge.Status{
@@ -47,18 +89,58 @@ func (r *Reconciler) review(ctx context.Context, v *view, m *pullMemory) error {
 		err = errors.Join(err, told)
 	}
 	// What couldn't be done isn't tried again with each pass either.
-	m.key, m.at = key, r.Clock.Now()
+	m.key, m.at, m.beside = key, r.Clock.Now(), beside
 	return err
 }
 
-// say reviews a pull request, and writes comment and status.
-func (v *view) say(ctx context.Context, m *pullMemory) error {
-	body, quiet, err := v.look(ctx)
-	if err != nil {
-		return err
+// mostBeside is how many pull requests, and how many objects of each, are named that change
+// the same.
+const mostBeside = 5
+
+// besides says which open pull requests change objects that one changes too: whichever is
+// merged second does something else by then. They are named without a link, which forges
+// would tell of in each of them.
+func besides(number int, open []forge.Pull, pulls map[int]*pullMemory) []string {
+	var out []string
+	more := 0
+	own := pulls[number].touches
+	for _, p := range open {
+		other := pulls[p.Number]
+		if p.Number == number || other == nil {
+			continue
+		}
+		var same []string
+		for _, id := range own {
+			if slices.Contains(other.touches, id) {
+				same = append(same, forge.Code(id.String()))
+			}
+		}
+		switch n := len(same); {
+		case n == 0:
+			continue
+		case len(out) == mostBeside:
+			more++
+			continue
+		case n > mostBeside:
+			same = append(same[:mostBeside], fmt.Sprintf("%d more", n-mostBeside))
+		}
+		out = append(out, fmt.Sprintf("⚠️ Pull request %d, which is open, changes %s too.", p.Number, strings.Join(same, ", ")))
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("%d more open pull requests change the same objects.", more))
+	}
+	return out
+}
+
+// say writes comment and status.
+func (v *view) say(ctx context.Context, m *pullMemory, d *draft) error {
+	body, quiet := d.body, d.quiet
+	marker := v.marker(forge.Planned)
+	if body.Plan != nil && body.Plan.Fleet != nil {
+		marker.Before, marker.After = body.Plan.Fleet.Before.MicroUSD, body.Plan.Fleet.After.MicroUSD
 	}
 	did, err := forge.Stick(ctx, v.forge, v.pull.Number, forge.Post{
-		Marker: v.marker(forge.Planned), Quiet: quiet,
+		Marker: marker, Quiet: quiet,
 		Text: func(room int) string { return body.Text(v.forge.Limits(), room) },
 	}, &m.comment)
 	if err != nil {
@@ -95,33 +177,34 @@ type treeError struct{ text string }
 
 func (e *treeError) Error() string { return e.text }
 
-// look makes the body of a review. quiet says that there is nothing to say: no object of
-// the source changes, and there are no findings.
-func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error) {
+// look makes the body of a review, and lists the objects that the pull request changes.
+// quiet says that there is nothing to say: no object of the source changes, and there are
+// no findings.
+func (v *view) look(ctx context.Context) (body forge.Body, touches []plan.ID, quiet bool, err error) {
 	body = forge.Body{Cluster: v.ClusterName, Source: v.name(), Head: v.pull.Head}
 	now, err := v.forge.Pull(ctx, v.pull.Number)
 	if err != nil {
-		return body, false, err
+		return body, nil, false, err
 	}
 	if !forge.SameCommit(now.Head, v.pull.Head) || !now.Open {
-		return body, false, errMoved
+		return body, nil, false, errMoved
 	}
 	v.pull = now
 	t, err := v.trees(ctx)
 	var wrong *treeError
 	if errors.As(err, &wrong) {
 		body.Findings = plan.HideFindings(diag.List{{Code: render.CodeTree, Message: wrong.text}}, nil)
-		return body, false, nil
+		return body, nil, false, nil
 	}
 	if err != nil {
-		return body, false, err
+		return body, nil, false, err
 	}
 	if same, err := equalFiles(t.base, t.head); err != nil || same {
-		return body, same, err
+		return body, nil, same, err
 	}
 	merged, conflicts, err := merge(t.base, t.tip, t.head)
 	if err != nil {
-		return body, false, err
+		return body, nil, false, err
 	}
 	for _, name := range conflicts {
 		body.Notes = append(body.Notes, fmt.Sprintf("%s has changed in %s too, in the same places, and is judged as it is in the pull request: bring the branch up to date.",
@@ -129,7 +212,7 @@ func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error
 	}
 	b, findings, err := v.evaluate(ctx, merged, t.tip)
 	if err != nil {
-		return body, false, err
+		return body, nil, false, err
 	}
 	var objects []map[string]any
 	for _, o := range b.head.Objects {
@@ -137,17 +220,45 @@ func (v *view) look(ctx context.Context) (body forge.Body, quiet bool, err error
 	}
 	body.Findings = plan.HideFindings(render.InFolder(findings, v.src.Spec.Path), plan.UserData(objects...))
 	if findings.HasErrors() {
-		return body, false, nil
+		return body, nil, false, nil
 	}
+	if b.base != nil {
+		for _, t := range plan.Targets(b.head, b.base) {
+			if !reflect.DeepEqual(t.Head, t.Base) {
+				touches = append(touches, t.ID)
+			}
+		}
+	}
+	body.Full = v.full()
 	if v.pull.Fork {
 		if body.Plan, err = forecast.Static(b.head, b.base, v.pull.Base, v.judge); err != nil {
-			return body, false, err
+			return body, nil, false, err
 		}
 		body.Notes = append(body.Notes, "This comes from a fork: it is compared with the branch, and nothing of the cluster is told.")
 	} else if body.Plan, err = v.plan(ctx, b); err != nil {
-		return body, false, err
+		return body, nil, false, err
 	}
-	return body, body.Plan.Silent() && len(findings)+len(conflicts) == 0, nil
+	return body, touches, body.Plan.Silent() && len(findings)+len(conflicts) == 0, nil
+}
+
+// full says how to get what doesn't fit into a comment. Nothing in it is its author's
+// choice: people paste it into a shell.
+func (v *view) full() string {
+	head, base := v.pull.Head, v.pull.Base
+	fetch := "git fetch origin " + head
+	if strings.HasPrefix(v.pull.Ref, "refs/heads/") {
+		fetch = "git fetch origin"
+	}
+	command := "coppice plan " + cmp.Or(v.src.Spec.Path, ".")
+	if v.src.Spec.Cluster != "" {
+		command += " --cluster " + v.src.Spec.Cluster
+	}
+	if v.pull.Fork {
+		command += " --against " + base
+	} else {
+		command += " --source " + v.name() + " --context CONTEXT"
+	}
+	return "All of it, in a clone:\n\n```\n" + fetch + " && git checkout " + head + "\n" + command + "\n```"
 }
 
 // trees are what a review reads.
