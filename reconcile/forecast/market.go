@@ -28,7 +28,7 @@ const defaultRegion = "us-east-1"
 func Static(head render.Bundle, base *render.Bundle, commit string, judge *admission.Judge) (*plan.Plan, error) {
 	p := plan.Static(head, base, commit, judge)
 	guessed := false
-	known := market{types: map[string][]*cloud.InstanceType{}, choices: map[string]*plan.Choice{}}
+	known := market{types: map[string][]cloud.InstanceType{}, choices: map[string]*plan.Choice{}}
 	now := booked(head, judge)
 	var then *book
 	if base != nil {
@@ -139,7 +139,7 @@ func regionOf(p *karpenter.NodePool) (region string, named bool) {
 // market knows what was worked out before: instance types by region and class, choices by
 // those and a pool's requirements.
 type market struct {
-	types   map[string][]*cloud.InstanceType
+	types   map[string][]cloud.InstanceType
 	choices map[string]*plan.Choice
 }
 
