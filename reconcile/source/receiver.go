@@ -172,8 +172,9 @@ func (r *receiver) authentic(ctx context.Context, key client.ObjectKey, head htt
 
 // authenticated checks a delivery as its sender's documentation says:
 // https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries,
-// https://docs.gitlab.com/user/project/integrations/webhooks/ and
-// https://docs.gitea.com/usage/webhooks.
+// https://docs.gitlab.com/user/project/integrations/webhooks/,
+// https://docs.gitea.com/usage/webhooks and
+// https://support.atlassian.com/bitbucket-cloud/docs/manage-webhooks/.
 func authenticated(kind string, token []byte, head http.Header, body []byte) (proof string, ok bool) {
 	mac := hmac.New(sha256.New, token)
 	_, _ = mac.Write(body)
@@ -184,6 +185,8 @@ func authenticated(kind string, token []byte, head http.Header, body []byte) (pr
 		proof, want = head.Get("X-Hub-Signature-256"), "sha256="+sum
 	case "gitea":
 		proof, want = head.Get("X-Gitea-Signature"), sum
+	case "bitbucket":
+		proof, want = head.Get("X-Hub-Signature"), "sha256="+sum
 	case "generic":
 		proof, want = head.Get("X-Signature"), "sha256="+sum
 	case "gitlab":
@@ -240,7 +243,7 @@ func (r *receiver) request(ctx context.Context, src *coppice.NodeSource, now tim
 	n := 0
 	for i := range list.Items {
 		other := &list.Items[i]
-		if sameRepository(other.Spec.URL) != sameRepository(src.Spec.URL) {
+		if other.Name != src.Name && (repository(other) == "" || repository(other) != repository(src)) {
 			continue
 		}
 		err := r.client.Patch(ctx, other, client.RawPatch("application/merge-patch+json", patch), client.FieldOwner("coppice-webhook"))
@@ -252,11 +255,16 @@ func (r *receiver) request(ctx context.Context, src *coppice.NodeSource, now tim
 	return n, nil
 }
 
-// sameRepository returns what all addresses of one repository have in common: host
-// and path, whichever way they are reached.
-func sameRepository(address string) string {
+// repository returns what all addresses of a source's repository have in common: host and
+// path, whichever way they are reached. It is "" for one that Flux fetches and that nobody
+// speaks in.
+func repository(src *coppice.NodeSource) string {
+	address := src.Spec.URL
+	if address == "" && src.Spec.PullRequests != nil {
+		address = src.Spec.PullRequests.URL
+	}
 	u, err := url.Parse(address)
-	if err != nil {
+	if err != nil || address == "" {
 		return address
 	}
 	return strings.ToLower(u.Hostname()) + "/" + strings.TrimSuffix(strings.Trim(u.Path, "/"), ".git")

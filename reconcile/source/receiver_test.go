@@ -148,11 +148,13 @@ func testWebhook(t *testing.T, w *world) {
 		"gitlab":  {"X-Gitlab-Token": token},
 		"gitea":   {"X-Gitea-Signature": sum(token, body)},
 		"generic": {"X-Signature": "sha256=" + sum(token, body)},
+		// Bitbucket's has the name of a header of GitHub's that was one of SHA-1.
+		"bitbucket": {"X-Hub-Signature": "sha256=" + sum(token, body)},
 	} {
 		p.spec(func(s *coppice.NodeSource) { s.Spec.Webhook.Type = kind })
 		p.clock.Step(2 * replayWindow)
 		before := asked()
-		if code, _ := send(path, body, map[string]string{"X-Gitlab-Token": token[:5], "X-Gitea-Signature": sum("x", body), "X-Signature": sum(token, body)}); code != http.StatusUnauthorized {
+		if code, _ := send(path, body, map[string]string{"X-Gitlab-Token": token[:5], "X-Hub-Signature": "sha1=" + sum(token, body), "X-Gitea-Signature": sum("x", body), "X-Signature": sum(token, body)}); code != http.StatusUnauthorized {
 			t.Errorf("%s: a forgery is answered by %d", kind, code)
 		}
 		if code, _ := send(path, body, head); code != http.StatusAccepted || asked() == before {
@@ -203,17 +205,23 @@ func TestReplayMemory(t *testing.T) {
 	}
 }
 
-func TestSameRepository(t *testing.T) {
+func TestRepository(t *testing.T) {
+	at := func(address string) string {
+		return repository(&coppice.NodeSource{Spec: coppice.NodeSourceSpec{URL: address}})
+	}
+	beside := func(address string) string {
+		return repository(&coppice.NodeSource{Spec: coppice.NodeSourceSpec{SourceRef: &coppice.ArtifactReference{}, PullRequests: &coppice.PullRequests{URL: address}}})
+	}
 	for a, b := range map[string]string{
 		"https://github.com/org/fleet":         "ssh://git@github.com/org/fleet.git",
 		"https://GitHub.com/org/fleet.git/":    "https://github.com/org/fleet",
 		"https://git.example.com:8443/x/y.git": "ssh://git@git.example.com:2222/x/y",
 	} {
-		if sameRepository(a) != sameRepository(b) {
+		if at(a) != at(b) || at(a) != beside(b) {
 			t.Errorf("%s and %s are one repository", a, b)
 		}
 	}
-	if sameRepository("https://a/x") == sameRepository("https://b/x") || sameRepository("https://a/x") == sameRepository("https://a/y") {
+	if at("https://a/x") == at("https://b/x") || at("https://a/x") == at("https://a/y") || beside("") != "" {
 		t.Error("different repositories are one")
 	}
 }

@@ -49,11 +49,11 @@ const AcceptRewriteAnnotation = "coppice.dev/accept-rewrite"
 // Webhook says who may tell of a push, and how it proves that it is who it is.
 type Webhook struct {
 	// Type of the sender: github (X-Hub-Signature-256), gitlab (X-Gitlab-Token),
-	// gitea, which Forgejo is too (X-Gitea-Signature), or generic (X-Signature:
-	// sha256=HMAC).
+	// gitea, which Forgejo is too (X-Gitea-Signature), bitbucket (X-Hub-Signature), or
+	// generic (X-Signature: sha256=HMAC).
 	//
 	// +required
-	// +kubebuilder:validation:Enum=github;gitlab;gitea;generic
+	// +kubebuilder:validation:Enum=github;gitlab;gitea;bitbucket;generic
 	Type string `json:"type"`
 	// SecretRef names a Secret in the same namespace with the shared secret under the
 	// key token.

@@ -28,7 +28,8 @@ type NodeSource struct {
 // NodeSourceSpec is what an operator asks for.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.sourceRef)",message="give either 'url' or 'sourceRef'"
-// +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !(has(self.ref) || has(self.secretRef) || has(self.verify) || has(self.webhook))",message="'ref', 'secretRef', 'verify' and 'webhook' belong to the object that 'sourceRef' names"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !(has(self.ref) || has(self.secretRef) || has(self.verify))",message="'ref', 'secretRef' and 'verify' belong to the object that 'sourceRef' names"
+// +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !has(self.webhook) || has(self.pullRequests)",message="'webhook' belongs to the object that 'sourceRef' names, unless it tells of 'pullRequests'"
 // +kubebuilder:validation:XValidation:rule="!has(self.proxySecretRef) || has(self.url) && self.url.startsWith('http')",message="'proxySecretRef' is for a 'url' over HTTP or HTTPS"
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceRef) || !has(self.writeBack)",message="'writeBack' needs a repository: give 'url' instead of 'sourceRef'"
 // +kubebuilder:validation:XValidation:rule="!has(self.writeBack) || !has(self.ref) || !has(self.ref.branch) || self.writeBack.branch != self.ref.branch",message="writeBack.branch must be another branch than the one that is read"
@@ -107,7 +108,8 @@ type NodeSourceSpec struct {
 	// +kubebuilder:default=hold
 	// +kubebuilder:validation:Enum=hold;follow
 	HistoryRewrite HistoryRewrite `json:"historyRewrite,omitempty"`
-	// Webhook lets the forge tell of a push, so that nobody waits for the interval.
+	// Webhook lets the forge tell of a push or a pull request, so that nobody waits for the
+	// interval.
 	//
 	// +optional
 	Webhook *Webhook `json:"webhook,omitempty"`
