@@ -19,7 +19,7 @@ const module = "github.com/coppice-dev/coppice/"
 // tiers orders the folders: a package imports only from tiers below its own, or
 // along an edge of sideways.
 var tiers = [][]string{
-	{"internal/diag", "internal/pack", "internal/catalogue", "internal/record", "internal/githubapp", "schemas"},
+	{"internal/diag", "internal/pack", "internal/catalogue", "internal/record", "internal/githubapp", "internal/install", "schemas"},
 	{"render", "policies", "internal/plan", "internal/consolidate"},
 	{"internal/git", "internal/kube", "internal/cloud", "internal/cluster", "internal/forge", "internal/isolate", "internal/snapshot", "internal/explain", "internal/adopt"},
 	{"reconcile"},

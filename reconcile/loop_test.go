@@ -81,6 +81,8 @@ type loop struct {
 	env   *testkit.Env
 	kube  client.WithWatch
 	cloud *ec2.Provider
+	// account is the controllers' way to the API server, with the rights of an installed one.
+	account *rest.Config
 	// secure is where the decision record is served.
 	secure string
 	// acts counts what the controllers write; options and stop are of the last run.
@@ -104,6 +106,7 @@ func prepare(t *testing.T, manifest string, flags ...string) *loop {
 	env.Setenv(t)
 	ctrl.SetLogger(logr.Discard())
 	kube := testkit.Client(t, env.REST)
+	account := testkit.AsInstalled(t, kube, env.REST, "default")
 	testkit.InstallCRDs(t, kube)
 	provider, err := ec2.New(t.Context(), ec2.Config{
 		ClusterName: env.ClusterName, ClusterEndpoint: env.APIServer, InterruptionQueue: env.Queue,
@@ -118,7 +121,7 @@ func prepare(t *testing.T, manifest string, flags ...string) *loop {
 	}
 	secure := listener.Addr().String()
 	listener.Close()
-	l := &loop{t: t, env: env, kube: kube, cloud: provider, secure: secure}
+	l := &loop{t: t, env: env, kube: kube, account: account, cloud: provider, secure: secure}
 	l.create(manifest)
 	return l
 }
@@ -141,7 +144,7 @@ func (l *loop) create(manifest string) {
 func (l *loop) run(o reconcile.Options) (stop func()) {
 	l.t.Helper()
 	l.options = o
-	o.Kube, o.Cloud, o.Batch = rest.CopyConfig(l.env.REST), l.cloud, provision.DefaultBatch
+	o.Kube, o.Cloud, o.Batch = rest.CopyConfig(l.account), l.cloud, provision.DefaultBatch
 	o.Kube.Wrap(l.acts.watch)
 	o.MetricsAddress, o.HealthAddress, o.SecureAddress, o.LeaseDuration = "0", "0", l.secure, 15*time.Second
 	if o.Timeouts == (lifecycle.Timeouts{}) {
@@ -154,6 +157,9 @@ func (l *loop) run(o reconcile.Options) (stop func()) {
 		cancel()
 		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			l.t.Errorf("controllers ended with %v", err)
+		}
+		if denied := l.acts.forbidden(); len(denied) > 0 {
+			l.t.Errorf("an installed controller has no right to %q", denied)
 		}
 	})
 	l.t.Cleanup(stop)

@@ -30,6 +30,15 @@ type acts struct {
 	bodies  map[string]string // of the last request of each
 	took    time.Duration
 	last    time.Time
+	// denied are the requests that the controllers had no right to.
+	denied map[string]bool
+}
+
+// forbidden lists what the controllers had no right to.
+func (a *acts) forbidden() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(maps.Keys(a.denied))
 }
 
 // mean is how long an answer took.
@@ -55,6 +64,14 @@ func (a *acts) watch(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		began := time.Now()
 		resp, err := next.RoundTrip(r)
+		if err == nil && resp.StatusCode == http.StatusForbidden {
+			a.mu.Lock()
+			if a.denied == nil {
+				a.denied = map[string]bool{}
+			}
+			a.denied[r.Method+" "+r.URL.Path] = true
+			a.mu.Unlock()
+		}
 		if what, ok := act(r); ok {
 			a.mu.Lock()
 			defer a.mu.Unlock()

@@ -5,6 +5,9 @@ package main
 import (
 	"os"
 
+	// For images that hold nothing but this binary.
+	_ "golang.org/x/crypto/x509roots/fallback"
+
 	"github.com/coppice-dev/coppice/internal/cli"
 )
 

@@ -67,6 +67,7 @@ Exit codes: 0 clean, 1 failed, 2 usage, 3 invalid or denied, 4 changes or drift 
 		newBudgetsCommand(s),
 		newSchemasCommand(s),
 		newCRDsCommand(s),
+		newInstallCommand(s),
 		newExplainCommand(s),
 		newDisruptionsCommand(s),
 		newSnapshotCommand(s),

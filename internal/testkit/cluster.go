@@ -1,19 +1,24 @@
 package testkit
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
+	"github.com/coppice-dev/coppice/internal/install"
 	"github.com/coppice-dev/coppice/internal/testkit/await"
 	"github.com/coppice-dev/coppice/schemas"
 )
@@ -116,4 +121,42 @@ func Delete(t testing.TB, c client.Client, obj client.Object, opts ...client.Del
 	if err := c.Delete(ctx, obj, opts...); err != nil && !apierrors.IsNotFound(err) {
 		t.Fatalf("delete %s: %v", obj.GetName(), err)
 	}
+}
+
+// AsInstalled makes what "coppice install" writes but for the Deployment and what belongs
+// to it, lets the controller's service account read the Secrets of a namespace, and
+// returns the administrator's configuration as that account's: who uses it can do what the
+// controller could in a pod.
+func AsInstalled(t testing.TB, kube client.Client, admin *rest.Config, namespace string) *rest.Config {
+	t.Helper()
+	const own = "coppice-system"
+	var text bytes.Buffer
+	if err := install.Write(&text, install.Options{Namespace: own, Image: "none", Replicas: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range strings.Split(text.String(), "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if k := o.GroupVersionKind().Group; k == "apps" || k == "policy" || o.GetKind() == "Service" {
+			continue
+		}
+		if err := kube.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if o.GetKind() == "RoleBinding" && o.GetName() == "coppice-sources" {
+			o.SetNamespace(namespace)
+			o.SetResourceVersion("")
+			if err := kube.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cfg := rest.CopyConfig(admin)
+	cfg.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + own + ":coppice",
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + own, "system:authenticated"},
+	}
+	return cfg
 }
