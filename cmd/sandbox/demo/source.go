@@ -76,16 +76,14 @@ func startCoppice(ctx context.Context, s *scene) error {
 		return err
 	}
 	s.story.say("coppice crds | kubectl apply: %d kinds", n)
-	for _, obj := range []client.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
-		&corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
-			StringData: map[string]string{"username": e.GitUsername, "password": e.GitPassword},
-		},
-	} {
-		if err := s.client.Create(ctx, obj); err != nil {
-			return fmt.Errorf("create %s: %w", obj.GetName(), err)
-		}
+	if err := s.install(ctx); err != nil {
+		return err
+	}
+	if err := s.client.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
+		StringData: map[string]string{"username": e.GitUsername, "password": e.GitPassword},
+	}); err != nil {
+		return fmt.Errorf("create Secret %s: %w", secretName, err)
 	}
 	if err := s.createSource(ctx); err != nil {
 		return err
@@ -93,7 +91,7 @@ func startCoppice(ctx context.Context, s *scene) error {
 	if err := s.coppice.Start(); err != nil {
 		return err
 	}
-	s.story.say("NodeSource %s/%s names the repository; coppice controller runs as process %d", namespace, sourceName, s.coppice.PID())
+	s.story.say("NodeSource %s/%s names the repository; coppice controller runs as process %d, with that account's rights", namespace, sourceName, s.coppice.PID())
 
 	head, err := s.author.repo.Head()
 	if err != nil {
