@@ -119,6 +119,12 @@ func (s *State) use(p *corev1.Pod, on bool) {
 				delete(s.claimants, claim)
 			}
 		}
+		// Who comes first may be another now.
+		if c := s.volumeClaims[claim]; c != nil && oneNode(c.Spec.AccessModes) {
+			for pod := range s.claimants[claim] {
+				s.touchPod(pod)
+			}
+		}
 	}
 }
 

@@ -235,6 +235,8 @@ func cause(r pack.Reason) string {
 		return fmt.Sprintf("no reachable %s has a pod that the pod affinity asks for", r.Key)
 	case pack.AntiAffinityBlocked:
 		return fmt.Sprintf("every reachable %s has a pod that the anti-affinity excludes", r.Key)
+	case pack.NotBeside:
+		return "a volume of the pod can be attached to one node only, and the one of the other pods that use it has no room"
 	case pack.VolumeElsewhere:
 		return "the pod's volumes can't be attached where it may run"
 	case pack.AttachLimit:

@@ -246,7 +246,9 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 		m.pending[k] = p
 	}
 	m.pods[k] = true
-	if err := m.core.SetPod(corePod(p, on, spec)); err != nil {
+	out := corePod(p, on, spec)
+	out.Labels = s.carrierLabels(p)
+	if err := m.core.SetPod(out); err != nil {
 		return fmt.Errorf("pod %s: %w", PodKey(p), err)
 	}
 	return nil

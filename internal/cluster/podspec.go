@@ -59,7 +59,7 @@ func PodSpec(p *corev1.Pod, around Surroundings) (*pack.PodSpec, error) {
 		out.Spread = append(out.Spread, e.spread(c))
 	}
 	var err error
-	if out.Volumes, err = volumes(p, around); err != nil {
+	if out.Volumes, out.Beside, err = volumes(p, around); err != nil {
 		e.fail(err)
 	}
 	return out, e.err

@@ -45,6 +45,8 @@ func code(c pack.Cause) string {
 		return "AffinityUnmet"
 	case pack.AntiAffinityBlocked:
 		return "AntiAffinityBlocked"
+	case pack.NotBeside:
+		return "NotBeside"
 	case pack.VolumeElsewhere:
 		return "VolumeElsewhere"
 	case pack.AttachLimit:
@@ -84,6 +86,8 @@ func remedy(r pack.Reason) string {
 		return fmt.Sprintf("a limit over all pools for %s that is higher by %s", r.Resource, Amount(r.Resource, r.Want-r.Have))
 	case pack.SpreadSkew:
 		return fmt.Sprintf("nodes in more values of %s, or a greater maxSkew", r.Key)
+	case pack.NotBeside:
+		return "a volume that several nodes can use (ReadWriteMany), or fewer pods that share this one"
 	case pack.AttachLimit:
 		return "fewer volumes for the pod, or types that attach more"
 	case pack.AffinityUnmet, pack.AntiAffinityBlocked, pack.VolumeElsewhere, pack.PortTaken:

@@ -20,6 +20,8 @@ type template struct {
 	app    int
 	spec   corev1.PodSpec
 	volume int // per cent of pods that have a volume
+	// shared is the claim that all of the pods use, "" for none.
+	shared string
 }
 
 func (s *scenario) labels(app int) map[string]string {
@@ -208,17 +210,20 @@ func (s *scenario) pending(name, ns string, t template, batch int) {
 	p.Spec.AutomountServiceAccountToken = &no
 	p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gate}}
 	if s.r.IntN(100) < t.volume {
-		s.volume(p)
+		s.volume(p, name)
+	}
+	if t.shared != "" {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "shared", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: t.shared}}})
 	}
 	s.batches[batch] = append(s.batches[batch], p)
 }
 
-// volume gives the pod a volume of its own: one that exists in a zone, or one that
-// will be made where the pod goes.
-func (s *scenario) volume(p *corev1.Pod) {
+// volume gives the pod a volume by a claim of that name: one that exists in a zone, or
+// one that will be made where the pod goes.
+func (s *scenario) volume(p *corev1.Pod, name string) {
 	class := one(s.r, classWait, classWait, classZoned, classNow)
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: p.Namespace},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},

@@ -23,6 +23,9 @@ type Surroundings interface {
 	PersistentVolume(name string) *corev1.PersistentVolume
 	// StorageClass returns the class of a name, or the default one for "".
 	StorageClass(name string) *storagev1.StorageClass
+	// First returns which of several pods that use a claim comes first, see State.first,
+	// nil if there aren't several. With leaving, pods on their way out count too.
+	First(claim types.NamespacedName, leaving bool) *corev1.Pod
 }
 
 // annSelectedNode names, on an unbound claim, the node that its volume is made for.
@@ -54,9 +57,9 @@ func VolumeClaims(p *corev1.Pod) []string {
 func ephemeralClaim(p *corev1.Pod, v corev1.Volume) string { return p.Name + "-" + v.Name }
 
 // volumes translates the pod's volumes that bound where it may run: those that are
-// claimed. One that can't be bound wherever the pod goes is an error.
-func volumes(p *corev1.Pod, around Surroundings) ([]pack.Volume, error) {
-	var out []pack.Volume
+// claimed. One that can't be bound wherever the pod goes is an error. Beside are the
+// pods that the pod has to share a node with, since a volume can be attached to one.
+func volumes(p *corev1.Pod, around Surroundings) (out []pack.Volume, beside []pack.Selector, err error) {
 	for _, v := range p.Spec.Volumes {
 		var name string
 		var template *corev1.PersistentVolumeClaimSpec
@@ -69,14 +72,25 @@ func volumes(p *corev1.Pod, around Surroundings) ([]pack.Volume, error) {
 		default:
 			continue
 		}
-		volume, err := claimed(types.NamespacedName{Namespace: p.Namespace, Name: name}, template, around)
+		k := types.NamespacedName{Namespace: p.Namespace, Name: name}
+		volume, err := claimed(k, template, around)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		first, err := carrier(p, k, volume, around)
+		if err != nil {
+			return nil, nil, err
+		}
+		if first != nil {
+			beside = append(beside, pack.Selector{Requirements: []pack.Requirement{{Key: carrierLabel(name), Operator: pack.Exists}}})
+			if p.Spec.NodeName == "" || p.Spec.NodeName == first.Spec.NodeName {
+				volume.Driver = "" // it's attached once, which is counted for the first
+			}
 		}
 		out = append(out, volume)
 	}
 	slices.SortFunc(out, func(a, b pack.Volume) int { return cmp.Compare(a.Name, b.Name) })
-	return out, nil
+	return out, beside, nil
 }
 
 func claimed(k types.NamespacedName, template *corev1.PersistentVolumeClaimSpec, around Surroundings) (pack.Volume, error) {
@@ -184,6 +198,10 @@ func (a around) Namespaces(sel labels.Selector) []string {
 
 func (a around) PersistentVolumeClaim(k types.NamespacedName) *corev1.PersistentVolumeClaim {
 	return a.s.volumeClaims[k]
+}
+
+func (a around) First(claim types.NamespacedName, leaving bool) *corev1.Pod {
+	return a.s.first(claim, leaving)
 }
 
 func (a around) PersistentVolume(name string) *corev1.PersistentVolume { return a.s.volumes[name] }

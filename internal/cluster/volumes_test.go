@@ -76,7 +76,7 @@ func TestVolumes(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := volumes(pod("p", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{tc.volume} }), around{s})
+			got, _, err := volumes(pod("p", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{tc.volume} }), around{s})
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Errorf("volumes() = %v, %v; want an error with %q (%s)", got, err, tc.wantErr, tc.why)

@@ -346,7 +346,11 @@ func (v *solver) explainTopology(k *kind, pool int32) Reason {
 	starts := k.starts && v.none(k.attract)
 	for _, gi := range k.attract {
 		g := &v.groups[gi]
-		checks = append(checks, check{Reason{Cause: AffinityUnmet, Key: g.t.label}, func(b *bucket) bool {
+		unmet := Reason{Cause: AffinityUnmet, Key: g.t.label}
+		if g.t.label == thisNode {
+			unmet = Reason{Cause: NotBeside}
+		}
+		checks = append(checks, check{unmet, func(b *bucket) bool {
 			if g.key < 0 {
 				return !starts
 			}

@@ -192,6 +192,9 @@ func (s *State) compileForm(sp *spec, f *form, own string) {
 	for _, a := range f.affinity {
 		t.affinity = append(t.affinity, s.tallyOf(all, a.TopologyKey, false, nowhere, nil))
 	}
+	for _, sel := range sp.src.Beside {
+		t.affinity = append(t.affinity, s.tallyOf([]podTerm{newPodTerm(PodTerm{Selector: sel}, own)}, thisNode, false, nowhere, nil))
+	}
 	for _, a := range f.anti {
 		t.anti = append(t.anti, s.tallyOf([]podTerm{newPodTerm(a, own)}, a.TopologyKey, false, nowhere, nil))
 	}

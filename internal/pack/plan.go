@@ -164,6 +164,8 @@ const (
 	// AntiAffinityBlocked: every domain of Key that can be reached has a pod that
 	// the anti-affinity, of either side, excludes.
 	AntiAffinityBlocked
+	// NotBeside: no node has both room and a pod that PodSpec.Beside asks for.
+	NotBeside
 	// VolumeElsewhere: the pod's volumes cannot be attached where it may run.
 	VolumeElsewhere
 	// AttachLimit: no type attaches as many volumes of driver Resource.

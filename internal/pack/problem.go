@@ -244,6 +244,10 @@ type PodSpec struct {
 	// PreferredPodAffinity and PreferredPodAntiAffinity are the preferred ones.
 	PreferredPodAffinity     []WeightedPodTerm
 	PreferredPodAntiAffinity []WeightedPodTerm
+	// Beside selects pods of the same namespace: for each selector the pod's node must
+	// run one that matches, as where volumes can be attached to one node only. Unlike
+	// with PodAffinity the pod itself doesn't count.
+	Beside []Selector
 	// HostPorts are the node's ports that the pod binds.
 	HostPorts []HostPort
 	// Volumes are the pod's volumes that matter to placement.
@@ -318,7 +322,8 @@ type HostPort struct {
 type Volume struct {
 	// Name is the volume's or claim's unique name. A pod that names it twice attaches
 	// it once. Pods that share it are counted as if each attached one of its own, so
-	// that a node may turn out to take more of them than planned, never fewer.
+	// that a node may turn out to take more of them than planned, never fewer. Where all
+	// must be on one node, see Beside, the Driver may be left to one of them.
 	Name string
 	// Driver is the CSI driver whose attach limit counts, empty for none.
 	Driver string

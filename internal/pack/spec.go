@@ -90,6 +90,9 @@ func (s *PodSpec) encode() string {
 	for _, t := range s.PodAffinity {
 		part('a', t.append(nil))
 	}
+	for _, sel := range s.Beside {
+		part('e', sel.append(nil))
+	}
 	for _, t := range s.PodAntiAffinity {
 		part('b', t.append(nil))
 	}

@@ -376,7 +376,7 @@ func (s *State) specOf(src *PodSpec, namespace string) *spec {
 // usesOwnNamespace reports whether a term or constraint means the pod's own
 // namespace.
 func (p *PodSpec) usesOwnNamespace() bool {
-	if len(p.Spread) > 0 {
+	if len(p.Spread)+len(p.Beside) > 0 {
 		return true
 	}
 	for _, terms := range [...][]PodTerm{p.PodAffinity, p.PodAntiAffinity} {

@@ -305,7 +305,7 @@ func (s *State) tallyOf(terms []podTerm, label string, repel bool, include int32
 	if include >= 0 {
 		s.filters.at(include).refs++
 	}
-	if label == LabelHostname {
+	if label == LabelHostname || label == thisNode {
 		t.byNode = map[int32]int32{}
 	} else {
 		t.values = s.valuesOf(label)
