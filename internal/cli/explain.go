@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/signal"
@@ -192,11 +193,18 @@ func lookAt(o lookOptions, file string) (*snapshot.Snapshot, error) {
 			return nil, usagef("--snapshot has the record in it; leave out --controller")
 		}
 		f, err := os.Open(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, usagef("there is no file %s; write one with 'coppice snapshot'", file)
+		}
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		return snapshot.Read(f)
+		shot, err := snapshot.Read(f)
+		if err != nil {
+			return nil, usagef("%s is no snapshot: %v; write one with 'coppice snapshot'", file, err)
+		}
+		return shot, nil
 	}
 	cfg, err := kubeConfig(controllerOptions{kubeconfig: o.kubeconfig, context: o.context, qps: 50, burst: 100})
 	if err != nil {

@@ -55,6 +55,8 @@ func TestPlanAssumes(t *testing.T) {
 		"silent":   {"a flag for who tells nothing", ExitOK, []string{"--snapshot", silent, "--cluster-limits", "cpu=10,nodes=3"}, "taken to be --cluster-limits=cpu=10,nodes=3"},
 		"wrong":    {"as for the controller itself", ExitUsage, []string{"--snapshot", silent, "--preference-policy", "Always"}, "give Priced, Respect or Ignore"},
 		"no nodes": {"without a cluster nothing is foretold", ExitUsage, []string{"--preference-policy", "Ignore"}, "give --context"},
+		"no file":  {"what isn't there is the user's to name, as DIR is", ExitUsage, []string{"--snapshot", "nosuch.json"}, "there is no file nosuch.json"},
+		"no text":  {"and so is what is something else", ExitUsage, []string{"--snapshot", "plan_test.go"}, "plan_test.go is no snapshot"},
 		"nowhere":  {"a controller without its cluster", ExitUsage, []string{"--controller", "https://localhost:1"}, "give --context"},
 	} {
 		t.Run(name, func(t *testing.T) {

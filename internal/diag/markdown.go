@@ -50,10 +50,18 @@ func codeSpan(s string) string {
 
 // Inert writes text of one line that somebody else may have written as Markdown that is
 // that text and nothing else: no markup, and no link, mention or issue. A backslash
-// doesn't keep forges from seeing those, but a word joiner inside does.
+// doesn't keep forges from seeing those, but a word joiner inside does. Before a space and
+// in a time of day nothing begins, so sentences of ours stay as they are.
 func Inert(s string) string {
 	var b strings.Builder
-	for _, r := range s {
+	text := []rune(s)
+	at := func(i int) rune {
+		if i < 0 || i >= len(text) {
+			return ' '
+		}
+		return text[i]
+	}
+	for i, r := range text {
 		switch {
 		case r == '<':
 			b.WriteString("&lt;")
@@ -64,9 +72,12 @@ func Inert(s string) string {
 		default:
 			b.WriteRune(r)
 		}
-		if strings.ContainsRune("@#:", r) {
+		time := r == ':' && isDigit(at(i-1)) && isDigit(at(i+1))
+		if strings.ContainsRune("@#:", r) && at(i+1) != ' ' && !time {
 			b.WriteRune('\u2060')
 		}
 	}
 	return strings.ReplaceAll(b.String(), "www.", "www\u2060.")
 }
+
+func isDigit(r rune) bool { return r >= '0' && r <= '9' }
