@@ -103,6 +103,8 @@ type review struct {
 	bodies []forge.Body
 	// findings are those of all clusters, with paths in the repository.
 	findings diag.List
+	// late is set when the pull request has another head than the one that was judged.
+	late bool
 }
 
 func runCI(ctx context.Context, s Streams, o ciOptions, j job) error {
@@ -399,6 +401,9 @@ func (r *review) send(ctx context.Context, s Streams) error {
 			errs = append(errs, err)
 		}
 	}
+	if r.late {
+		fmt.Fprintf(s.Err, "not commented: the head of pull request %d is another one than %s, which was judged\n", j.number, j.head)
+	}
 	return errors.Join(errs...)
 }
 
@@ -430,6 +435,7 @@ func (r *review) comment(ctx context.Context, f forge.Forge) error {
 		}
 		if did == forge.Outdated {
 			// The job of the newer commit will say it.
+			r.late = true
 			return nil
 		}
 	}

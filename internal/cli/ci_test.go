@@ -196,7 +196,7 @@ func TestCI(t *testing.T) {
 			late, newer := j, strings.Repeat("ab", 20)
 			late.url = "https://ci.example/2"
 			f.Parents[newer], f.Pulls[0].Head = bad, newer
-			if code, _, errs := run(ciOptions{}, late); code != ExitInvalid {
+			if code, _, errs := run(ciOptions{}, late); code != ExitInvalid || !strings.Contains(errs, "another one than "+bad) {
 				t.Errorf("exit %d: %s", code, errs)
 			}
 			if said := comments()[0].Body; strings.Contains(said, late.url) {

@@ -171,6 +171,15 @@ spec:
 			why: "whoever applies a namespaced object says where",
 			obj: "{apiVersion: coppice.dev/v1alpha1, kind: NodeSource, metadata: {name: a}, spec: {url: https://example.com/a.git}}",
 		},
+		"webhook of pull requests": {
+			why: "Flux fetches, but it doesn't look at pull requests",
+			obj: "{apiVersion: coppice.dev/v1alpha1, kind: NodeSource, metadata: {name: a}, spec: {sourceRef: {kind: GitRepository, name: fleet}, webhook: {type: bitbucket, secretRef: {name: hook}}, pullRequests: {url: 'https://bitbucket.org/a/b', branch: main, secretRef: {name: comments}}}}",
+		},
+		"webhook of nothing": {
+			why:  "what is fetched is Flux's to hear of",
+			obj:  "{apiVersion: coppice.dev/v1alpha1, kind: NodeSource, metadata: {name: a}, spec: {sourceRef: {kind: GitRepository, name: fleet}, webhook: {type: bitbucket, secretRef: {name: hook}}}}",
+			want: "<spec>: Invalid: 'webhook' belongs to the object that 'sourceRef' names, unless it tells of 'pullRequests'\n",
+		},
 		"unknown version": {
 			why:  "old manifests are the commonest mistake",
 			obj:  strings.Replace(pool, "karpenter.sh/v1", "karpenter.sh/v1beta1", 1),
