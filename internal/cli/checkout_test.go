@@ -80,6 +80,15 @@ func TestCIJudgesWhatItSpeaksOf(t *testing.T) {
 			c.write("new.cue", "package cluster\n")
 			return job{system: "GitHub Actions", number: 7, head: is.head, base: is.base}
 		}, ciOptions{}, []string{"new.cue", "commit it"}, ""},
+		"edited data": {"CUE embeds it", func(c *checkout, is commits) job {
+			head := c.commit(map[string]string{"extra.cue": "@extern(embed)\npackage cluster\n\nnodePools: poola: spec: _ @embed(file=\"weight.json\")\n", "weight.json": `{"weight": 3}`})
+			c.write("weight.json", `{"weight": 4}`)
+			return job{system: "GitHub Actions", number: 7, head: head, base: is.base}
+		}, ciOptions{}, []string{"weight.json", "commit it"}, ""},
+		"other data": {"nothing embeds it", func(c *checkout, is commits) job {
+			c.write("report.json", "{}")
+			return job{system: "GitHub Actions", number: 7, head: is.head, base: is.base}
+		}, ciOptions{}, nil, "BASE"},
 		"no base": {"", func(c *checkout, is commits) job { return job{} }, ciOptions{number: 7}, []string{"--base origin/main"}, ""},
 		"other number": {"the event is of another pull request", func(c *checkout, is commits) job {
 			return job{system: "GitHub Actions", number: 8, head: gone, base: gone, made: gone}

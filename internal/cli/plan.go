@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"time"
 
@@ -257,8 +259,27 @@ func openClone(tree localTree) (clone, error) {
 		c.edited = local.Path
 		return c, nil
 	}
-	c.edited, err = git.Edited(tree.fs, committed, ".cue")
+	c.edited, err = edited(tree.fs, committed)
 	return c, err
+}
+
+// edited returns a file that is evaluated and isn't as the commit has it, "" if there is
+// none. Data counts where CUE embeds any.
+func edited(tree, committed fs.FS) (string, error) {
+	embeds := false
+	file, err := git.Edited(tree, committed, func(name string) bool {
+		if path.Ext(name) != ".cue" {
+			return false
+		}
+		// What can't be read is told by who reads it next.
+		text, _ := fs.ReadFile(tree, name)
+		embeds = embeds || bytes.Contains(text, []byte("@embed"))
+		return true
+	})
+	if file != "" || err != nil || !embeds {
+		return file, err
+	}
+	return git.Edited(tree, committed, isolate.Embeddable)
 }
 
 // hash is the commit that a name stands for, or the name where there is none.

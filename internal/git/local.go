@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -99,14 +98,14 @@ func (l *Local) Parents(name string) ([]string, error) {
 	return out, nil
 }
 
-// Edited returns the first file of an ending that a folder holds otherwise than a commit's
-// does, and "" if there is none. Hidden folders don't count.
-func Edited(dir, committed fs.FS, ending string) (string, error) {
-	a, err := texts(dir, ending)
+// Edited returns the first of the files that count which a folder holds otherwise than a
+// commit's does, and "" if there is none. Hidden folders don't count.
+func Edited(dir, committed fs.FS, counts func(name string) bool) (string, error) {
+	a, err := texts(dir, counts)
 	if err != nil {
 		return "", err
 	}
-	b, err := texts(committed, ending)
+	b, err := texts(committed, counts)
 	if err != nil {
 		return "", err
 	}
@@ -127,15 +126,15 @@ func Edited(dir, committed fs.FS, ending string) (string, error) {
 	return slices.Min(names), nil
 }
 
-func texts(dir fs.FS, ending string) (map[string][]byte, error) {
+func texts(dir fs.FS, counts func(name string) bool) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	err := fs.WalkDir(dir, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && strings.HasPrefix(d.Name(), "."):
+		case d.IsDir() && name != "." && d.Name() != ".coppice-modules" && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
-		case !d.Type().IsRegular() || path.Ext(name) != ending:
+		case !d.Type().IsRegular() || !counts(name):
 			return nil
 		}
 		text, err := fs.ReadFile(dir, name)

@@ -66,7 +66,7 @@ func TestLocal(t *testing.T) {
 		if err != nil || string(got) != want {
 			t.Errorf("%s holds %q, want %q (%v)", name, got, want, err)
 		}
-		edited, err := Edited(os.DirFS(filepath.Join(dir, "fleet")), tree, ".cue")
+		edited, err := Edited(os.DirFS(filepath.Join(dir, "fleet")), tree, isCUE)
 		if err != nil || edited != map[bool]string{true: "a.cue"}[want != "a: 2\n"] {
 			t.Errorf("the folder differs from %s in %q (%v)", name, edited, err)
 		}
@@ -89,10 +89,12 @@ func TestLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if edited, err := Edited(os.DirFS(filepath.Join(dir, "fleet")), tree, ".cue"); err != nil || edited != "new.cue" {
+	if edited, err := Edited(os.DirFS(filepath.Join(dir, "fleet")), tree, isCUE); err != nil || edited != "new.cue" {
 		t.Errorf("a file that isn't committed wasn't seen: %q (%v)", edited, err)
 	}
 	if _, err := Open(t.TempDir()); !errors.Is(err, ErrNoClone) {
 		t.Errorf("a folder outside of any clone: %v", err)
 	}
 }
+
+func isCUE(name string) bool { return filepath.Ext(name) == ".cue" }

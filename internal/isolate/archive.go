@@ -93,7 +93,7 @@ func pack(tree fs.FS, clusters []string, read func(name string, text []byte)) (*
 		case name == ".gitmodules", name == ".git", path.Base(name) == ".git", name == "policies":
 			_, err = r.add(tree, e)
 			return err
-		case slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".toml", ".xml", ".txt", ".textproto"}, ext), !e.Mode.IsRegular():
+		case Embeddable(name), !e.Mode.IsRegular():
 			data = append(data, e)
 		}
 		return nil
@@ -119,6 +119,12 @@ func pack(tree fs.FS, clusters []string, read func(name string, text []byte)) (*
 		return tooLarge(fmt.Sprintf("the tree has more than %d MiB of CUE and data", maxText>>20))
 	}
 	return r, text, nil, err
+}
+
+// Embeddable reports whether a file may be read by CUE that embeds files, which says so by
+// the word @embed.
+func Embeddable(name string) bool {
+	return slices.Contains([]string{".json", ".jsonl", ".yaml", ".yml", ".toml", ".xml", ".txt", ".textproto"}, path.Ext(name))
 }
 
 var (
