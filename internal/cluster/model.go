@@ -255,10 +255,11 @@ func (m *Model) syncPod(s *State, k types.NamespacedName) error {
 }
 
 // place says where a pod counts: on a Node, or "" for wanting one. A pod that is
-// nominated to a Node counts there, as the scheduler keeps room for it.
+// nominated to a Node counts there, as the scheduler keeps room for it, unless it wasn't
+// bound there for too long.
 func (m *Model) place(s *State, p *corev1.Pod) (on string, counts bool) {
 	if p.Spec.NodeName == "" {
-		if n := p.Status.NominatedNodeName; n != "" && s.nodes[n] != nil && !m.going(s, n) {
+		if n := p.Status.NominatedNodeName; n != "" && s.nodes[n] != nil && !m.going(s, n) && !s.lapsed(p) {
 			return n, waiting(p)
 		}
 		return "", s.unplaced(p)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -400,5 +401,77 @@ func TestSiblingsArePlannedTogether(t *testing.T) {
 	}
 	if len(s.siblings) != 0 {
 		t.Errorf("%d owners are remembered after their pods have gone", len(s.siblings))
+	}
+}
+
+// TestNominationsLapse nominates a pod to a Node whose room somebody else then takes.
+func TestNominationsLapse(t *testing.T) {
+	clk := clocktesting.NewFakePassiveClock(now)
+	s, m := NewState(clk), NewModel()
+	ready := func(at time.Time) {
+		s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: fmt.Sprint(at.Unix())}, Status: corev1.NodeStatus{
+			Allocatable: amounts("1", "110"), Capacity: amounts("1", "110"),
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}},
+		}})
+	}
+	pending := func(want int, why string) {
+		t.Helper()
+		some := s.Lapse()
+		if err := m.Sync(s, testPools()); err != nil {
+			t.Fatal(err)
+		}
+		if m.Pending() != want || !some {
+			t.Errorf("%d pods wait, want %d: %s; some are nominated: %v", m.Pending(), want, why, some)
+		}
+	}
+	s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: amounts("1", "110"), Capacity: amounts("1", "110")}})
+	s.SetPod(pod("p", unschedulable, func(p *corev1.Pod) { p.Status.NominatedNodeName = "n" }))
+	pending(0, "it has just been nominated")
+	clk.SetTime(now.Add(time.Hour))
+	pending(0, "the Node isn't ready yet")
+	ready(now.Add(time.Hour))
+	pending(0, "the Node is ready this moment")
+	clk.SetTime(now.Add(time.Hour + Patience - time.Second))
+	pending(0, "the scheduler has yet to come back to it")
+	going := pod("going", func(p *corev1.Pod) { p.Spec.NodeName, p.DeletionTimestamp = "n", &metav1.Time{Time: now} })
+	s.SetPod(going)
+	clk.SetTime(now.Add(time.Hour + Patience))
+	pending(0, "a pod that it may have preempted is still going")
+	s.DeletePod(key(going))
+	pending(1, "nothing keeps it, and it isn't bound")
+	if err := m.Sync(s, testPools()); err != nil {
+		t.Fatal(err)
+	}
+	s.SetPlan(m, map[string]string{"d/p": "n"})
+	s.SetPod(pod("p", unschedulable, func(p *corev1.Pod) { p.Status.NominatedNodeName, p.ResourceVersion = "other", "9" }))
+	if err := m.Sync(s, testPools()); err != nil || m.Pending() != 1 {
+		t.Errorf("%d pods wait, %v; the other Node isn't there", m.Pending(), err)
+	}
+}
+
+// TestExpectedFit plans three pods of a core onto a claim whose Node has two, of which
+// somebody else has taken one.
+func TestExpectedFit(t *testing.T) {
+	s, m := NewState(clocktesting.NewFakePassiveClock(now)), NewModel()
+	places := map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		p := pod(name, unschedulable)
+		s.SetPod(p)
+		places[PodKey(p)] = "claim"
+	}
+	if err := m.Sync(s, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.SetPlan(m, places)
+	s.SetClaim(poolClaim("claim", func(c *karpenter.NodeClaim) {
+		c.Status.ProviderID, c.Status.Allocatable = "aws:///z1/i-1", amounts("2", "110")
+	}))
+	if got := len(s.Expected("claim")); got != 3 {
+		t.Errorf("%d pods are expected while there is no Node, want all three", got)
+	}
+	s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{ProviderID: "aws:///z1/i-1"}, Status: corev1.NodeStatus{Allocatable: amounts("2", "110")}})
+	s.SetPod(pod("stranger", func(p *corev1.Pod) { p.Spec.NodeName = "n" }))
+	if got := s.Expected("claim"); len(got) != 1 || got[0].Name != "a" {
+		t.Errorf("expected %v, want the one that there is room for", got)
 	}
 }

@@ -23,24 +23,6 @@ func (s *State) SetPlan(m *Model, places map[string]string) {
 	}
 }
 
-// Expected returns the pods that are planned onto a NodeClaim's node and not bound yet,
-// nor nominated to any Node. They are shared and read-only.
-func (s *State) Expected(claim string) []*corev1.Pod {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	names := s.onto[claim]
-	if c := s.claims[claim]; c != nil && s.nodeOf[c.Status.ProviderID] != "" {
-		names = append(slices.Clip(names), s.onto[s.nodeOf[c.Status.ProviderID]]...)
-	}
-	var out []*corev1.Pod
-	for _, name := range names {
-		if p := s.pods[podName(name)]; p != nil && s.provisionable(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // Moving says where the pods of a NodeClaim's node, which is on its way out, are to go:
 // target is a machine among these that isn't ready for pods yet, "" if all are. It isn't
 // known as long as no plan was made since the claim began to go.

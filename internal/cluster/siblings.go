@@ -47,7 +47,7 @@ func (s *State) unplaced(p *corev1.Pod) bool {
 
 // provisionable is Provisionable, of pods too of which the scheduler will say so.
 func (s *State) provisionable(p *corev1.Pod) bool {
-	return p.Status.NominatedNodeName == "" && s.unplaced(p)
+	return (p.Status.NominatedNodeName == "" || s.lapsed(p)) && s.unplaced(p)
 }
 
 // meet counts a pod among its siblings.

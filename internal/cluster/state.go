@@ -25,7 +25,9 @@ type State struct {
 	// order has bound's pods sorted, as far as somebody has asked since they changed.
 	order map[string][]*corev1.Pod
 	// expected are unbound pods by the Node that they are nominated to.
-	expected       map[string]map[types.NamespacedName]bool
+	expected map[string]map[types.NamespacedName]bool
+	// since says when these were nominated, or first seen to be.
+	since          map[types.NamespacedName]time.Time
 	nodes          map[string]*corev1.Node
 	claims         map[string]*karpenter.NodeClaim
 	claimOf        map[string]string // claim name by providerID
@@ -80,6 +82,7 @@ func NewState(c clock.PassiveClock) *State {
 	return &State{
 		clock:          c,
 		siblings:       map[types.UID]*siblings{},
+		since:          map[types.NamespacedName]time.Time{},
 		gone:           graves{at: map[types.UID]time.Time{}},
 		unseen:         map[string]time.Time{},
 		nominated:      map[string]time.Time{},
@@ -138,6 +141,7 @@ func (s *State) SetPod(p *corev1.Pod) {
 		return
 	}
 	wanted := old != nil && old.UID == p.UID && s.provisionable(old)
+	since := s.since[k]
 	s.dropPod(k)
 	s.pods[k] = p
 	s.use(p, true)
@@ -166,6 +170,10 @@ func (s *State) SetPod(p *corev1.Pod) {
 			s.expected[n] = map[types.NamespacedName]bool{}
 		}
 		s.expected[n][k] = true
+		if old == nil || old.UID != p.UID || old.Status.NominatedNodeName != n {
+			since = s.clock.Now()
+		}
+		s.since[k] = since
 	}
 	if old != nil && p.Spec.NodeName != "" && Terminal(p) && !Terminal(old) && !OwnedByDaemonSet(p) {
 		s.moved[p.Spec.NodeName] = s.clock.Now()
@@ -236,6 +244,7 @@ func (s *State) dropPod(k types.NamespacedName) {
 	delete(s.pods, k)
 	s.use(old, false)
 	s.part(k, old)
+	delete(s.since, k)
 	if n := old.Status.NominatedNodeName; s.expected[n] != nil {
 		delete(s.expected[n], k)
 		if len(s.expected[n]) == 0 {

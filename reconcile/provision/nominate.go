@@ -50,11 +50,12 @@ func (n *Nominator) Settle(ctx context.Context, claim, node string) error {
 	return errors.Join(kube.Each(len(pods), func(i int) error { return n.nominate(ctx, pods[i], node) })...)
 }
 
-// nominate does so for one pod, unless it is nominated, has hard spread or is bound. The
-// state knows at once, so that no plan made meanwhile sends the pod elsewhere.
+// nominate does so for one pod, unless it is nominated to it already, has hard spread or
+// is bound. The state knows at once, so that no plan made meanwhile sends the pod elsewhere.
 func (n *Nominator) nominate(ctx context.Context, pod *corev1.Pod, node string) error {
+	from := pod.Status.NominatedNodeName
 	for {
-		if pod.Status.NominatedNodeName != "" || pod.Spec.NodeName != "" || spreads(pod) {
+		if pod.Status.NominatedNodeName == node || pod.Spec.NodeName != "" || spreads(pod) {
 			return nil
 		}
 		want := pod.DeepCopy()
@@ -80,7 +81,7 @@ func (n *Nominator) nominate(ctx context.Context, pod *corev1.Pod, node string) 
 		if err := n.live.Get(ctx, client.ObjectKeyFromObject(pod), &now); err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		if now.UID != pod.UID {
+		if now.UID != pod.UID || now.Status.NominatedNodeName != "" && now.Status.NominatedNodeName != from {
 			return nil
 		}
 		cluster.SlimPod(&now)

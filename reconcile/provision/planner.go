@@ -180,6 +180,10 @@ func (p *Planner) sleep(ctx context.Context, d time.Duration) bool {
 func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duration, err error) {
 	now := p.clock.Now()
 	pools, poolErr := p.pools(ctx, now)
+	idle := time.Duration(0)
+	if p.state.Lapse() {
+		idle = cluster.Patience / 3
+	}
 	if err := p.model.Sync(p.state, pools); err != nil {
 		return retry, errors.Join(poolErr, err)
 	}
@@ -194,7 +198,7 @@ func (p *Planner) pass(ctx context.Context, log logr.Logger) (again time.Duratio
 		clear(p.told)
 		clear(p.places)
 		p.state.SetPlan(p.model, p.places)
-		return 0, errors.Join(poolErr, p.cancel(ctx))
+		return idle, errors.Join(poolErr, p.cancel(ctx))
 	}
 	began := p.clock.Now()
 	o := p.policy
