@@ -100,6 +100,7 @@ type Planner struct {
 	clock  clock.Clock
 	batch  Batch
 	row    row
+	wake   chan struct{} // filled by changes of pools and classes
 	model  *cluster.Model
 	policy pack.Options // but for Stop
 	book   *record.Book
@@ -141,15 +142,17 @@ func (p *Planner) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer:
+			continue
 		case <-p.state.Changed():
-			if !p.fill(ctx) {
-				return nil
-			}
+		case <-p.wake:
+		}
+		if !p.fill(ctx) {
+			return nil
 		}
 	}
 }
 
-// fill waits until the batch is complete: no new pod for a while, or Max in all. It
+// fill waits until the batch is complete: nothing new for a while, or Max in all. It
 // reports false when ctx has ended.
 func (p *Planner) fill(ctx context.Context) bool {
 	end := p.clock.After(p.batch.Max)
@@ -163,6 +166,7 @@ func (p *Planner) fill(ctx context.Context) bool {
 		case <-p.clock.After(idle):
 			return true
 		case <-p.state.Changed():
+		case <-p.wake:
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,11 +40,14 @@ type Options struct {
 func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, o Options) error {
 	p := &Planner{
 		kube: mgr.GetClient(), state: state, synced: synced, cloud: c,
-		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch, policy: pack.Options{Preferences: o.Preferences, MinValues: o.MinValues},
+		events: mgr.GetEventRecorder("coppice"), clock: clk, batch: o.Batch, wake: make(chan struct{}, 1), policy: pack.Options{Preferences: o.Preferences, MinValues: o.MinValues},
 		model: cluster.NewModel(), book: o.Book, told: map[string]said{}, places: map[string]string{}, nominator: o.Nominator,
 		health: o.Health, held: map[string]health.Hold{}, launching: map[string]bool{}, fleetToken: fleetToken, metrics: o.Metrics,
 	}
 	p.model.Limit(o.Limits)
+	if err := p.watch(context.Background(), mgr.GetCache()); err != nil {
+		return err
+	}
 	if err := mgr.Add(p); err != nil {
 		return fmt.Errorf("add planner: %w", err)
 	}
