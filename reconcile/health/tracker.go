@@ -42,6 +42,8 @@ type pool struct {
 	why      string
 	until    time.Time
 	probe    string // the claim whose outcome is awaited
+	// settled says that what a predecessor knew of the failures is of no more interest.
+	settled bool
 
 	recent []outcome // the last ones, the oldest first
 }
@@ -55,6 +57,8 @@ type outcome struct {
 type Hold struct {
 	// Failures counts the failures in a row; at 0 nothing is held back.
 	Failures int
+	// Stage is the furthest that one of them didn't reach.
+	Stage Stage
 	// Why is what the last failure said.
 	Why string
 	// Until is when a probe may be made; zero while one is under way.
@@ -86,6 +90,7 @@ func (t *Tracker) Failed(name, claim string, stage Stage, why string, now time.T
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(name)
+	p.settled = true
 	if stage == Registered {
 		p.note(outcome{claim, false})
 	}
@@ -118,6 +123,7 @@ func (t *Tracker) Reached(name, claim string, stage Stage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.of(name)
+	p.settled = true
 	if stage == Registered {
 		p.note(outcome{claim, true})
 	}
@@ -146,7 +152,25 @@ func (t *Tracker) Probe(name, claim string) {
 func (t *Tracker) Reset(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.pools, name)
+	*t.of(name) = pool{settled: true}
+}
+
+// Restore takes over failures that were known before a restart, unless something has
+// become known of the pool since, and reports whether it did. A clock that was fast then
+// holds back no longer than as many failures do.
+func (t *Tracker) Restore(name string, h Hold, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := t.of(name)
+	if p.settled || h.Failures <= 0 {
+		return false
+	}
+	p.settled = true
+	p.failures, p.stage, p.why, p.until = h.Failures, h.Stage, h.Why, h.Until
+	if most := now.Add(pause(h.Failures)); p.until.After(most) {
+		p.until = most
+	}
+	return true
 }
 
 // Recall makes an empty history look like one that leads to a verdict, as read from
@@ -175,7 +199,7 @@ func (t *Tracker) Hold(name string) Hold {
 	if p == nil || p.failures == 0 {
 		return Hold{}
 	}
-	return Hold{Failures: p.failures, Why: p.why, Until: p.until, Probing: p.probe}
+	return Hold{Failures: p.failures, Stage: p.stage, Why: p.why, Until: p.until, Probing: p.probe}
 }
 
 // Healthy says whether the pool's last launches became Nodes. It isn't known

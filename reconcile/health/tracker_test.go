@@ -88,7 +88,9 @@ func TestHold(t *testing.T) {
 			if tc.wantFailures > 0 {
 				want.Why, want.Until = "why", start.Add(tc.wantUntil)
 			}
-			if got := tr.Hold("a"); got != want {
+			got := tr.Hold("a")
+			got.Stage = 0
+			if got != want {
 				t.Errorf("Hold() = %+v, want %+v (%s)", got, want, tc.why)
 			}
 		})
@@ -135,5 +137,48 @@ func TestHealthy(t *testing.T) {
 	tr.Recall("a", false)
 	if got, known := tr.Healthy("a"); got || !known {
 		t.Error("a restart forgot that the pool was unhealthy")
+	}
+}
+
+// TestRestore has a successor take over what was known of a pool, once, and not over
+// what it has seen itself.
+func TestRestore(t *testing.T) {
+	kept := Hold{Failures: 5, Stage: Registered, Why: "no Node registered", Until: start.Add(9 * time.Second)}
+	fast := kept
+	fast.Until = start.Add(time.Hour)
+	bounded := kept
+	bounded.Until = start.Add(16 * time.Second)
+	tests := map[string]struct {
+		why    string
+		before func(tr *Tracker)
+		kept   Hold
+		want   Hold
+	}{
+		"after a restart":      {"the pause goes on", func(*Tracker) {}, kept, kept},
+		"a clock was fast":     {"no longer than five failures hold", func(*Tracker) {}, fast, bounded},
+		"a launch worked":      {"the watch may still show what was", func(tr *Tracker) { tr.Reached("a", "1", Launched) }, kept, Hold{}},
+		"one has failed":       {"this is known first-hand", func(tr *Tracker) { tr.Failed("a", "1", Launched, "why", start) }, kept, Hold{1, Launched, "why", start.Add(time.Second), ""}},
+		"the pool has changed": {"that may be the cure", func(tr *Tracker) { tr.Reset("a") }, kept, Hold{}},
+		"health was recalled":  {"it says nothing of the pause", func(tr *Tracker) { tr.Recall("a", false) }, kept, kept},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var tr Tracker
+			tc.before(&tr)
+			tr.Restore("a", tc.kept, start)
+			if got := tr.Hold("a"); got != tc.want {
+				t.Errorf("Hold() = %+v, want %+v (%s)", got, tc.want, tc.why)
+			}
+		})
+	}
+	var tr Tracker
+	tr.Restore("a", kept, start)
+	tr.Failed("a", "1", Registered, "again", start.Add(10*time.Second))
+	if got := tr.Hold("a"); got.Failures != 6 || !got.Until.Equal(start.Add(42*time.Second)) {
+		t.Errorf("Hold() = %+v, want the sixth failure in a row to hold 32 s", got)
+	}
+	tr.Reached("a", "2", Initialized)
+	if tr.Restore("a", kept, start) || tr.Hold("a").Failures > 0 {
+		t.Error("what is over comes back")
 	}
 }

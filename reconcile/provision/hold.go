@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,12 +19,18 @@ import (
 	"github.com/coppice-dev/coppice/schemas/karpenter"
 )
 
-// holdOf returns what the pool's failures demand. A probe whose claim is gone without
-// a word, as when it was removed past its finalizer, doesn't count any more.
-func holdOf(tracker *health.Tracker, state *cluster.State, pool string) health.Hold {
-	h := tracker.Hold(pool)
+// holdOf returns what the pool's failures demand, those before a restart included. A
+// probe whose claim is gone without a word, as when it was removed past its finalizer,
+// doesn't count any more.
+func holdOf(tracker *health.Tracker, state *cluster.State, pool *karpenter.NodePool, now time.Time) health.Hold {
+	if before := heldBefore(pool); tracker.Restore(pool.Name, before, now) {
+		if claim := awaited(state.Of(pool.Name), before.Stage); claim != "" {
+			tracker.Probe(pool.Name, claim)
+		}
+	}
+	h := tracker.Hold(pool.Name)
 	if h.Probing != "" && state.Claim(h.Probing) == nil {
-		tracker.Gone(pool, h.Probing)
+		tracker.Gone(pool.Name, h.Probing)
 		h.Probing = ""
 	}
 	return h

@@ -15,15 +15,16 @@ import (
 // TestHoldForgetsDeadProbe takes a probe away without anybody reporting its end.
 func TestHoldForgetsDeadProbe(t *testing.T) {
 	state, tracker := cluster.NewState(clocktesting.NewFakePassiveClock(now)), &health.Tracker{}
+	pool := &karpenter.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	tracker.Failed("a", "first", health.Registered, "why", now)
 	state.SetClaim(&karpenter.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "probe"}})
 	tracker.Probe("a", "probe")
 	later := now.Add(time.Hour)
-	if !holdOf(tracker, state, "a").Closed(later) {
+	if !holdOf(tracker, state, pool, now).Closed(later) {
 		t.Error("the pool is open although its probe is under way")
 	}
 	state.DeleteClaim("probe")
-	if h := holdOf(tracker, state, "a"); h.Closed(later) || h.Failures != 1 {
+	if h := holdOf(tracker, state, pool, now); h.Closed(later) || h.Failures != 1 {
 		t.Errorf("hold %+v; want the pool open for another probe", h)
 	}
 }

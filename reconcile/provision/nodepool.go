@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/coppice-dev/coppice/internal/cluster"
+	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/schemas/aws"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -39,10 +40,11 @@ type pools struct {
 	clock  clock.PassiveClock
 	cloud  Cloud
 	events events.EventRecorder
+	book   *record.Book
 }
 
-func setupPools(mgr ctrl.Manager, state *cluster.State, c Cloud, tracker *health.Tracker, clk clock.PassiveClock) error {
-	r := &pools{kube: mgr.GetClient(), state: state, health: tracker, clock: clk, cloud: c, events: mgr.GetEventRecorder("coppice")}
+func setupPools(mgr ctrl.Manager, state *cluster.State, c Cloud, clk clock.PassiveClock, o Options) error {
+	r := &pools{kube: mgr.GetClient(), state: state, health: o.Health, clock: clk, cloud: c, events: mgr.GetEventRecorder("coppice"), book: o.Book}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodepool").
 		For(&karpenter.NodePool{}).
@@ -92,6 +94,9 @@ func gathered(d time.Duration) handler.EventHandler {
 func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pool karpenter.NodePool
 	if err := r.kube.Get(ctx, req.NamespacedName, &pool); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.health.Reset(req.Name) // one of the same name is another
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ref := pool.Spec.Template.Spec.NodeClassRef
@@ -125,6 +130,7 @@ func (r *pools) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		apimeta.RemoveStatusCondition(&pool.Status.Conditions, karpenter.ConditionNoCompatibleInstanceTypes)
 	}
 	r.registration(&pool, class)
+	r.backOff(&pool, holdOf(r.health, r.state, before, r.clock.Now()))
 	if equality.Semantic.DeepEqual(before.Status, pool.Status) {
 		return again, nil
 	}

@@ -2,6 +2,8 @@ package provision
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +43,50 @@ func (p *Planner) note(plan *pack.Plan, now time.Time) {
 		}
 		p.book.Put(podSubject(u.Pod), now, d)
 	}
+	p.notePools(plan, now)
+}
+
+// mostReasons is how many different reasons a pool's decision names: of pods that are
+// alike there is one.
+const mostReasons = 5
+
+// notePools enters what the plan made of each pool: the nodes that it opens, or what kept
+// it from opening one for pods that are left over.
+func (p *Planner) notePools(plan *pack.Plan, now time.Time) {
+	subject := func(pool string) record.Subject { return record.Subject{Kind: "NodePool", Name: pool} }
+	for _, n := range plan.NewNodes {
+		if len(n.Pods) > 0 && p.places[n.Pods[0]] != "" {
+			p.book.Put(subject(n.Pool), now, record.Decision{Topic: placement, Verdict: "NewNode", Target: p.places[n.Pods[0]], Message: fmt.Sprintf("no node has room for %s", podCount(len(n.Pods)))})
+		}
+	}
+	left, reasons := map[string]int{}, map[string][]record.Reason{}
+	for _, u := range plan.Unschedulable {
+		counted := map[string]bool{}
+		for _, r := range u.Reasons {
+			if r.Pool == "" {
+				continue
+			}
+			if !counted[r.Pool] {
+				counted[r.Pool] = true
+				left[r.Pool]++
+			}
+			if why := cluster.Reason(r); len(reasons[r.Pool]) < mostReasons && !slices.Contains(reasons[r.Pool], why) {
+				reasons[r.Pool] = append(reasons[r.Pool], why)
+			}
+		}
+	}
+	for _, pool := range slices.Sorted(maps.Keys(left)) {
+		p.book.Put(subject(pool), now, record.Decision{
+			Topic: placement, Verdict: "NoPlace", Message: fmt.Sprintf("it can open no node for %s", podCount(left[pool])), Reasons: reasons[pool],
+		})
+	}
+}
+
+func podCount(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
 }
 
 func newNodeMessage(n pack.NewNode) string {

@@ -272,7 +272,7 @@ func (p *Planner) pools(ctx context.Context, now time.Time) ([]cluster.Pool, err
 	all, err := Pools(ctx, p.kube, p.cloud)
 	clear(p.held)
 	return slices.DeleteFunc(all, func(np cluster.Pool) bool {
-		h := holdOf(p.health, p.state, np.Name)
+		h := holdOf(p.health, p.state, np.NodePool, now)
 		if h.Failures > 0 {
 			p.held[np.Name] = h
 		}

@@ -54,5 +54,5 @@ func Setup(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, 
 	if err := setupStatic(mgr, state, synced, c, clk, o); err != nil {
 		return fmt.Errorf("add keeper of static pools: %w", err)
 	}
-	return setupPools(mgr, state, c, o.Health, clk)
+	return setupPools(mgr, state, c, clk, o)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/cluster"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/pack"
+	"github.com/coppice-dev/coppice/internal/record"
 	"github.com/coppice-dev/coppice/reconcile/health"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 	"github.com/coppice-dev/coppice/schemas/aws"
@@ -51,6 +52,7 @@ type static struct {
 	cloud  Cloud
 	// limits bound what the nodes of all pools may add up to.
 	limits corev1.ResourceList
+	book   *record.Book
 	// growing is held from the look at what the limits leave until that is used, so that
 	// two pools don't use it both.
 	growing sync.Mutex
@@ -60,7 +62,7 @@ type static struct {
 func setupStatic(mgr ctrl.Manager, state *cluster.State, synced func() bool, c Cloud, clk clock.Clock, o Options) error {
 	r := &static{
 		kube: mgr.GetClient(), state: state, synced: synced, events: mgr.GetEventRecorder("coppice"),
-		clock: clk, health: o.Health, cloud: c, limits: o.Limits, metrics: o.Metrics,
+		clock: clk, health: o.Health, cloud: c, limits: o.Limits, book: o.Book, metrics: o.Metrics,
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodepool-static").
@@ -87,6 +89,9 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	now := r.clock.Now()
 	step := nextStatic(&pool, r.state.Of(pool.Name), now)
 	var errs []error
+	if n := len(step.Remove); n > 0 {
+		r.note(&pool, now, "ScaledDown", fmt.Sprintf("it has %d nodes more than its %d replicas", n, *pool.Spec.Replicas), "")
+	}
 	for _, n := range step.Remove {
 		r.events.Eventf(n.Claim, nil, corev1.EventTypeNormal, "ScaledDown", "Delete", "NodePool %s has more nodes than its %d replicas", pool.Name, *pool.Spec.Replicas)
 		if err := r.kube.Delete(ctx, n.Claim, client.Preconditions{UID: &n.Claim.UID}); err != nil && !apierrors.IsNotFound(err) {
@@ -95,6 +100,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	if step.Limited > 0 {
 		r.events.Eventf(&pool, nil, corev1.EventTypeWarning, "LimitReached", "Scale", "%d of %d replicas are missing: the pool's limit for nodes is reached", step.Limited, *pool.Spec.Replicas)
+		r.note(&pool, now, "LimitReached", fmt.Sprintf("%d of %d replicas are missing: the pool's limit for nodes is reached", step.Limited, *pool.Spec.Replicas), "a higher limit for nodes, or fewer replicas")
 	}
 	if step.Create == 0 {
 		return ctrl.Result{RequeueAfter: staticRecheck}, errors.Join(errs...)
@@ -102,7 +108,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if !apimeta.IsStatusConditionTrue(pool.Status.Conditions, karpenter.ConditionReady) {
 		return ctrl.Result{RequeueAfter: staticRecheck}, errors.Join(errs...) // its becoming ready is an event
 	}
-	hold := holdOf(r.health, r.state, pool.Name)
+	hold := holdOf(r.health, r.state, &pool, now)
 	if hold.Closed(now) {
 		return ctrl.Result{RequeueAfter: max(time.Second, hold.Until.Sub(now))}, errors.Join(errs...)
 	}
@@ -123,6 +129,9 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	if allowed < step.Create {
 		r.events.Eventf(&pool, nil, corev1.EventTypeWarning, "LimitReached", "Scale", "%d of %d replicas are missing: the limit over all NodePools is reached", step.Create-allowed, *pool.Spec.Replicas)
+		r.note(&pool, now, "ClusterLimitReached", fmt.Sprintf("%d of %d replicas are missing: the limit over all NodePools is reached", step.Create-allowed, *pool.Spec.Replicas), "higher --cluster-limits, or fewer nodes of other NodePools")
+	} else if step.Limited == 0 {
+		r.note(&pool, now, "ScaledUp", fmt.Sprintf("%d of %d replicas are missing, and opened", allowed, *pool.Spec.Replicas), "")
 	}
 	marks := join(slices.Repeat([]pack.NewNode{*TemplateNode(&pool)}, allowed), fleetToken)
 	errs = append(errs, kube.Each(allowed, func(i int) error {
@@ -141,6 +150,16 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return nil
 	})...)
 	return ctrl.Result{RequeueAfter: staticRecheck}, errors.Join(errs...)
+}
+
+// note enters into the decision record what was decided about the pool's number of nodes,
+// and what would change it if that is known.
+func (r *static) note(pool *karpenter.NodePool, now time.Time, verdict, message, remedy string) {
+	d := record.Decision{Topic: "Replicas", Verdict: verdict, Message: message}
+	if remedy != "" {
+		d.Reasons = []record.Reason{{Scope: "NodePool " + pool.Name, Code: verdict, Message: message, Remedy: remedy}}
+	}
+	r.book.Put(record.Subject{Kind: "NodePool", Name: pool.Name}, now, d)
 }
 
 // allowed says how many of n more nodes of the pool the limit over all pools lets in. A

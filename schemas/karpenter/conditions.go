@@ -52,4 +52,8 @@ const (
 	// which of them stands in the way. A pool with types has no such condition. Karpenter
 	// has an event of this name.
 	ConditionNoCompatibleInstanceTypes = "NoCompatibleInstanceTypes"
+	// ConditionLaunchBackOff is true once the pool's last launch has come to nothing, until
+	// one doesn't; its message says how many did in a row, why, and until when nothing is
+	// launched. A pool whose launches work has no such condition, and Karpenter's none at all.
+	ConditionLaunchBackOff = "LaunchBackOff"
 )
