@@ -3,13 +3,18 @@ package reconcile_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/coppice-dev/coppice/internal/cloud/ec2"
 	"github.com/coppice-dev/coppice/internal/ec2sim"
+	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/reconcile"
 	"github.com/coppice-dev/coppice/reconcile/lifecycle"
 	"github.com/coppice-dev/coppice/schemas/karpenter"
@@ -67,8 +72,8 @@ const (
 )
 
 // TestShortageOfEverything has a pool all of whose types are sold out for ten simulated
-// minutes, with pods that want it. It tries again ever more seldom, and another pool gets
-// its nodes as if nothing was. When the shortage is over, the pods get their nodes.
+// minutes, with pods that want it, and controllers that crash meanwhile. It tries again ever
+// more seldom, and another pool gets its nodes as if nothing was. When the shortage is over, the pods get their nodes.
 func TestShortageOfEverything(t *testing.T) {
 	l := prepare(t, stormPools, "--boot-delay", "1s", "--unthrottled", "--speed", fmt.Sprint(stormSpeed))
 	clk := fast{from: time.Now(), speed: stormSpeed}
@@ -97,6 +102,12 @@ func TestShortageOfEverything(t *testing.T) {
 		l.running("fine", 1+minute)
 		slowest = max(slowest, time.Since(asked))
 		<-clk.After(began.Add(time.Duration(minute) * time.Minute).Sub(clk.Now()))
+		if minute%3 == 0 {
+			// One that crashes and comes back goes on where it was.
+			l.heldBack("short")
+			l.stop()
+			l.run(l.options)
+		}
 	}
 	n := made()
 	t.Logf("%d claims in %s of a pool that can't launch; the other pool's slowest pod ran after %.1f s", n, clk.Since(began).Round(time.Second), slowest.Seconds())
@@ -110,5 +121,19 @@ func TestShortageOfEverything(t *testing.T) {
 
 	l.simulator().call("DELETE", "effects", nil, nil)
 	l.running("storm", 20)
+	testkit.AwaitObject(t, l.kube, "the pool to be held back no more", 2*time.Minute, &karpenter.NodePoolList{}, client.ObjectKey{Name: "short"}, func(p *karpenter.NodePool) (bool, string) {
+		c := apimeta.FindStatusCondition(p.Status.Conditions, karpenter.ConditionLaunchBackOff)
+		return c == nil, fmt.Sprint(c)
+	})
 	l.settled()
+	l.twice()
+}
+
+// heldBack waits until the pool says that it is, which is when a successor would know.
+func (l *loop) heldBack(pool string) {
+	l.t.Helper()
+	testkit.AwaitObject(l.t, l.kube, "the pool to be held back", 2*time.Minute, &karpenter.NodePoolList{}, client.ObjectKey{Name: pool}, func(p *karpenter.NodePool) (bool, string) {
+		c := apimeta.FindStatusCondition(p.Status.Conditions, karpenter.ConditionLaunchBackOff)
+		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == "LaunchFailed" && strings.Contains(c.Message, "in a row"), fmt.Sprint(p.Status.Conditions)
+	})
 }

@@ -1,9 +1,7 @@
 package explain
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -181,66 +179,4 @@ func (a asker) holds(c *karpenter.NodeClaim, n *corev1.Node, pods []*corev1.Pod)
 		}
 	}
 	return out
-}
-
-// nodePool explains what a pool may still do.
-func (a asker) nodePool(s record.Subject) (*Answer, error) {
-	p, err := find(a.NodePools, s)
-	if err != nil {
-		return nil, err
-	}
-	out := &Answer{}
-	a.told(out, s)
-	counts := map[string]int{}
-	total := 0
-	for _, c := range a.NodeClaims {
-		if c.Labels[karpenter.LabelNodePool] != p.Name {
-			continue
-		}
-		total++
-		if c.DeletionTimestamp != nil {
-			counts["on their way out"]++
-		}
-		for _, cond := range c.Status.Conditions {
-			switch {
-			case cond.Type == karpenter.ConditionInitialized && cond.Status != metav1.ConditionTrue:
-				counts["not initialized"]++
-			case cond.Type == karpenter.ConditionDrifted && cond.Status == metav1.ConditionTrue:
-				counts["drifted"]++
-			case cond.Type == karpenter.ConditionConsolidatable && cond.Status == metav1.ConditionTrue:
-				counts["consolidatable"]++
-			}
-		}
-	}
-	out.Summary = fmt.Sprintf("%d NodeClaims", total)
-	for _, k := range slices.Sorted(maps.Keys(counts)) {
-		out.Summary += fmt.Sprintf(", %d %s", counts[k], k)
-	}
-	if i := slices.IndexFunc(p.Status.Conditions, func(c metav1.Condition) bool { return c.Type == karpenter.ConditionReady }); i < 0 || p.Status.Conditions[i].Status != metav1.ConditionTrue {
-		hold := record.Reason{Scope: "NodePool " + p.Name, Code: "NotReady", Message: "isn't ready, so no nodes are opened from it", Remedy: "see its conditions and those of EC2NodeClass " + p.Spec.Template.Spec.NodeClassRef.Name}
-		if i >= 0 && p.Status.Conditions[i].Message != "" {
-			hold.Message += ": " + p.Status.Conditions[i].Message
-		}
-		out.Holds = append(out.Holds, hold)
-	}
-	if i := slices.IndexFunc(p.Status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == karpenter.ConditionNoCompatibleInstanceTypes && c.Status == metav1.ConditionTrue
-	}); i >= 0 {
-		out.Holds = append(out.Holds, record.Reason{
-			Scope: "NodePool " + p.Name, Code: karpenter.ConditionNoCompatibleInstanceTypes, Message: p.Status.Conditions[i].Message,
-			Remedy: "wider requirements of the NodePool",
-		})
-	}
-	for _, r := range slices.SortedFunc(maps.Keys(p.Spec.Limits), cmp.Compare[corev1.ResourceName]) {
-		limit, used := p.Spec.Limits[r], p.Status.Resources[r]
-		out.Facts = append(out.Facts, Fact{"Limit for " + string(r), fmt.Sprintf("%s, of which %s are used", limit.String(), used.String())})
-		if used.Cmp(limit) >= 0 {
-			out.Holds = append(out.Holds, record.Reason{
-				Scope: "NodePool " + p.Name, Code: "LimitReached", Message: fmt.Sprintf("limit for %s is reached: %s of %s", r, used.String(), limit.String()),
-				Remedy: "a higher limit, or fewer pods",
-			})
-		}
-	}
-	out.Facts = append(out.Facts, conditions(p.Status.Conditions)...)
-	return out, nil
 }

@@ -54,10 +54,17 @@ const mostReasons = 5
 // it from opening one for pods that are left over.
 func (p *Planner) notePools(plan *pack.Plan, now time.Time) {
 	subject := func(pool string) record.Subject { return record.Subject{Kind: "NodePool", Name: pool} }
+	opened, housed := map[string]int{}, map[string]int{}
 	for _, n := range plan.NewNodes {
 		if len(n.Pods) > 0 && p.places[n.Pods[0]] != "" {
-			p.book.Put(subject(n.Pool), now, record.Decision{Topic: placement, Verdict: "NewNode", Target: p.places[n.Pods[0]], Message: fmt.Sprintf("no node has room for %s", podCount(len(n.Pods)))})
+			opened[n.Pool]++
+			housed[n.Pool] += len(n.Pods)
 		}
+	}
+	for _, pool := range slices.Sorted(maps.Keys(opened)) {
+		p.book.Put(subject(pool), now, record.Decision{
+			Topic: "Nodes", Verdict: "Opened", Message: fmt.Sprintf("%s for %s that no node has room for", count(opened[pool], "node"), count(housed[pool], "pod")),
+		})
 	}
 	left, reasons := map[string]int{}, map[string][]record.Reason{}
 	for _, u := range plan.Unschedulable {
@@ -77,16 +84,16 @@ func (p *Planner) notePools(plan *pack.Plan, now time.Time) {
 	}
 	for _, pool := range slices.Sorted(maps.Keys(left)) {
 		p.book.Put(subject(pool), now, record.Decision{
-			Topic: placement, Verdict: "NoPlace", Message: fmt.Sprintf("it can open no node for %s", podCount(left[pool])), Reasons: reasons[pool],
+			Topic: placement, Verdict: "NoPlace", Message: fmt.Sprintf("it can open no node for %s", count(left[pool], "pod")), Reasons: reasons[pool],
 		})
 	}
 }
 
-func podCount(n int) string {
+func count(n int, of string) string {
 	if n == 1 {
-		return "1 pod"
+		return "1 " + of
 	}
-	return fmt.Sprintf("%d pods", n)
+	return fmt.Sprintf("%d %ss", n, of)
 }
 
 func newNodeMessage(n pack.NewNode) string {
