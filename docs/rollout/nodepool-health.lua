@@ -10,13 +10,16 @@ for _, c in ipairs(obj.status.conditions) do
   if c.type == "Ready" then ready = c end
   if c.type == "NodeClaimsDrifted" then drifted = c end
 end
-if ready ~= nil and ready.status == "False" then
+-- A condition of an older generation says nothing of the change that is waited for.
+if ready == nil or ready.observedGeneration ~= obj.metadata.generation then
+  return hs
+end
+if ready.status == "False" then
   hs.status = "Degraded"
   hs.message = ready.message
   return hs
 end
--- A condition of an older generation says nothing of the change that is waited for.
-if ready == nil or ready.status ~= "True" or drifted == nil or drifted.observedGeneration ~= obj.metadata.generation then
+if ready.status ~= "True" or drifted == nil or drifted.observedGeneration ~= obj.metadata.generation then
   return hs
 end
 hs.message = drifted.message

@@ -163,14 +163,18 @@ type Provider interface {
 // InsufficientCapacityError says that none of the offerings asked for is to be
 // had now. The provider remembers them and marks them unavailable for a while.
 type InsufficientCapacityError struct {
-	// Offerings counts what was tried.
+	// Offerings counts what was tried, 0 if there was nothing that would do.
 	Offerings int
-	// Reason is the cloud's own code, as in InsufficientInstanceCapacity.
+	// Reason is the cloud's own code, as in InsufficientInstanceCapacity, or says why
+	// nothing was tried.
 	Reason string
 }
 
 // Error names the code and how much was tried.
 func (e *InsufficientCapacityError) Error() string {
+	if e.Offerings == 0 {
+		return "no offering can be tried: " + e.Reason
+	}
 	return fmt.Sprintf("no capacity in any of %d offerings (%s)", e.Offerings, e.Reason)
 }
 

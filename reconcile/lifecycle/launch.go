@@ -103,7 +103,7 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 		}
 	}
 	if len(types) == 0 {
-		return cloud.Instance{}, nil, 0, &cloud.InsufficientCapacityError{Reason: "no available offering meets the NodeClaim's requirements"}
+		return cloud.Instance{}, nil, 0, &cloud.InsufficientCapacityError{Reason: noType(all, claim)}
 	}
 	got, err := r.cloud.Launch(ctx, cloud.LaunchRequest{
 		Claim: claim, Class: class, Token: string(claim.UID), Types: types, Fleet: fleet,

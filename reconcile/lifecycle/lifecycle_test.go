@@ -332,6 +332,44 @@ func TestRoomy(t *testing.T) {
 	}
 }
 
+// TestNoType says of claims that no type is for what is nearest.
+func TestNoType(t *testing.T) {
+	type need = karpenter.NodeSelectorRequirementWithMinValues
+	size := func(name, cpu, memory string, available bool) cloud.InstanceType {
+		return cloud.InstanceType{
+			Name: name, Labels: map[string]string{corev1.LabelInstanceTypeStable: name}, Offerings: []cloud.Offering{{CapacityType: cloud.OnDemand, Zone: "z1", Available: available}},
+			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)},
+		}
+	}
+	types := []cloud.InstanceType{size("m5.large", "1930m", "7Gi", true), size("c5.xlarge", "3920m", "6Gi", true), size("c5.4xlarge", "15890m", "28Gi", false)}
+	only := func(names ...string) []need {
+		return []need{{Key: corev1.LabelInstanceTypeStable, Operator: corev1.NodeSelectorOpIn, Values: names}}
+	}
+	tests := map[string]struct {
+		why         string
+		need        []need
+		cpu, memory string
+		want        string
+	}{
+		"too small":    {"a person asked for too much", only("m5.large"), "100", "1Gi", "too small (m5.large): 100 of cpu is asked for, and the most that one has allocatable is 1930m"},
+		"a gap":        {"one has the cores, another the memory", only("m5.large", "c5.xlarge"), "3", "7Gi", "none has all that is asked for together"},
+		"sold out":     {"it will come back", nil, "8", "1Gi", "is sold out (c5.4xlarge)"},
+		"none meets":   {"a type that isn't offered", only("m9.large"), "1", "1Gi", "none of the 3 instance types that the class offers meets"},
+		"both too few": {"each is named", only("m5.large"), "100", "100Gi", "7Gi"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := claim(func(c *karpenter.NodeClaim) {
+				c.Spec.Requirements = tc.need
+				c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(tc.cpu), corev1.ResourceMemory: resource.MustParse(tc.memory)}
+			})
+			if got := (&cloud.InsufficientCapacityError{Reason: noType(types, c)}).Error(); !strings.Contains(got, tc.want) || strings.Contains(got, "0 offerings") {
+				t.Errorf("%q, want %q in it (%s)", got, tc.want, tc.why)
+			}
+		})
+	}
+}
+
 // TestCatchUp: until the watch has delivered what was written here, that counts.
 func TestCatchUp(t *testing.T) {
 	at := func(version string, uid types.UID) *karpenter.NodeClaim {

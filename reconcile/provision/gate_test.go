@@ -30,9 +30,14 @@ func TestRolloutGates(t *testing.T) {
 		"done":         {"every node is as declared", pool("", conditions(ready+","+drifted("False", "4"))), "Healthy", "current", "Current"},
 		"rolling out":  {"some nodes are old; kstatus alone doesn't wait, as with Karpenter", pool("", conditions(ready+","+drifted("True", "4"))), "Progressing", "inProgress", "Current"},
 		"just applied": {"what is said is of the generation before", pool("", conditions(ready+","+drifted("False", "3"))), "Progressing", "", "Current"},
-		"not ready": {"a person has to act", pool("", conditions(`{"type": "Ready", "status": "False", "message": "why"},`+drifted("False", "4"))),
+		"not ready": {"a person has to act", pool("", conditions(`{"type": "Ready", "status": "False", "observedGeneration": 4, "message": "why"},`+drifted("False", "4"))),
 			"Degraded", "failed", "InProgress"},
-		"replicas missing": {"a static pool isn't complete", pool(`"replicas": 3`, conditions(ready+","+drifted("False", "4"))), "Progressing", "current", "Current"},
+		"not ready while it rolls out": {"a person has to act all the same", pool(`"replicas": 3`, conditions(`{"type": "Ready", "status": "False", "observedGeneration": 4, "message": "why"},`+drifted("True", "4"))),
+			"Degraded", "failed", "InProgress"},
+		"was not ready": {"what was just applied may mend it", pool("", conditions(`{"type": "Ready", "status": "False", "observedGeneration": 3, "message": "why"},`+drifted("False", "3"))),
+			"Progressing", "", "InProgress"},
+		"replicas missing": {"a static pool isn't complete", pool(`"replicas": 3`, conditions(ready+","+drifted("False", "4"))), "Progressing", "inProgress", "Current"},
+		"replicas there":   {"as many as it wants", pool(`"replicas": 2`, conditions(ready+","+drifted("False", "4"))), "Healthy", "current", "Current"},
 	}
 	script, err := os.ReadFile("../../docs/rollout/nodepool-health.lua")
 	if err != nil {
@@ -120,7 +125,7 @@ func fluxHealth(t *testing.T, obj map[string]any) string {
 	if err := yaml.Unmarshal(data, &file); err != nil || len(file.HealthCheckExprs) != 1 {
 		t.Fatalf("read flux.yaml: %v, %d expressions", err, len(file.HealthCheckExprs))
 	}
-	env, err := cel.NewEnv(cel.Variable("status", cel.DynType), cel.Variable("metadata", cel.DynType))
+	env, err := cel.NewEnv(cel.Variable("spec", cel.DynType), cel.Variable("status", cel.DynType), cel.Variable("metadata", cel.DynType))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +138,7 @@ func fluxHealth(t *testing.T, obj map[string]any) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, _, err := program.Eval(map[string]any{"status": obj["status"], "metadata": obj["metadata"]})
+		out, _, err := program.Eval(map[string]any{"spec": obj["spec"], "status": obj["status"], "metadata": obj["metadata"]})
 		if err != nil {
 			t.Fatal(err)
 		}
