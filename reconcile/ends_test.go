@@ -231,6 +231,9 @@ func TestTerminationGracePeriodIsUsedUp(t *testing.T) {
 		t.Errorf("the pod was deleted at %s, more than its own grace period before %s", now, deadline)
 	}
 	testkit.AwaitGone(t, l.kube, time.Minute, &karpenter.NodeClaimList{}, client.ObjectKey{Name: claim.Name})
+	l.running("kept", 1)
+	l.settled()
+	l.twice("POST events", "PATCH events") // what keeps its successor from disruption is said again
 }
 
 // TestDeletedNodeIsReplacedFirst: who deletes a Node doesn't take a workload of one pod

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coppice-dev/coppice/reconcile/disrupt"
+	"github.com/coppice-dev/coppice/reconcile/interrupt"
 	"github.com/coppice-dev/coppice/reconcile/metrics"
 )
 
@@ -28,6 +29,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 	if err := disrupt.RegisterMetrics(&c); err != nil {
 		t.Fatal(err)
 	}
+	if err := interrupt.RegisterMetrics(&c); err != nil {
+		t.Fatal(err)
+	}
 	c.MustRegister(metrics.NewWatcher(nil, nil, nil, nil, nil, nil))
 	table, err := metrics.Table(c.all...)
 	if err != nil {
@@ -42,6 +46,16 @@ The controller serves these at ` + "`--metrics-bind-address`" + ` under ` + "`/m
 at ` + "`--secure-bind-address`" + ` for users whom the API server lets get ` + "`/metrics`" + `. Names that
 begin with ` + "`karpenter_`" + ` are Karpenter's, with its labels, so that its dashboards work. Those of
 controller-runtime, the work queues, the Go runtime and the process come on top.
+
+Karpenter has more that its dashboards for operators rarely show, and that aren't here:
+` + "`karpenter_nodepools_nodes_consuming_budgets`" + ` and ` + "`karpenter_nodepools_cost_total`" + `;
+of decisions that are taken back ` + "`karpenter_voluntary_disruption_queue_failures_total`" + `,
+` + "`…_failed_validations_total`" + `, ` + "`…_consolidation_timeouts_total`" + ` and ` + "`karpenter_consolidation_score`" + `;
+of pods ` + "`karpenter_pods_provisioning_*`" + `, ` + "`karpenter_pods_unbound_time_seconds`" + ` and
+` + "`karpenter_pods_unstarted_time_seconds`" + `; of the cloud ` + "`karpenter_cloudprovider_instance_type_*`" + ` and
+` + "`karpenter_cloudprovider_batcher_*`" + `; and
+` + "`karpenter_interruption_instance_status_unhealthy_total`" + `. ` + "`coppice_disruption_blocked_nodes`" + ` and
+the conditions below tell of the same troubles.
 
 This table is written by ` + "`UPDATE=1 go test ./reconcile -run TestMetricsAreDocumented`" + `.
 

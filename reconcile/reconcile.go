@@ -62,6 +62,8 @@ type Options struct {
 	// nothing is launched, drained or written into what Karpenter owns. Cloud and
 	// everything else that concerns nodes may be left out then.
 	EngineOff bool
+	// Version and Commit are what the program was built from, for its metrics.
+	Version, Commit string
 	// Cloud launches and ends instances.
 	Cloud Cloud
 	// Gates are the feature gates that concern disruption.
@@ -142,6 +144,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("start controllers: %w", err)
 	}
 	set := metrics.New()
+	set.Built(o.Version, o.Commit)
 	if err := set.Register(crmetrics.Registry); err != nil {
 		return fmt.Errorf("start controllers: %w", err)
 	}

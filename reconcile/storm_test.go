@@ -3,6 +3,7 @@ package reconcile_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,12 @@ func TestShortageOfEverything(t *testing.T) {
 	l.told("storm", "FailedScheduling", `NodePool "short": held back`)
 
 	l.simulator().call("DELETE", "effects", nil, nil)
+	// A shortage that has returned often enough is believed for 24 minutes, which are 72 s.
+	testkit.Await(t, l.kube, "the pool's first launch after the shortage", 4*time.Minute, &karpenter.NodeClaimList{}, func(list []*karpenter.NodeClaim) (bool, string) {
+		return slices.ContainsFunc(list, func(c *karpenter.NodeClaim) bool {
+			return apimeta.IsStatusConditionTrue(c.Status.Conditions, karpenter.ConditionLaunched)
+		}), fmt.Sprintf("%d claims", len(list))
+	}, client.MatchingLabels{karpenter.LabelNodePool: "short"})
 	l.running("storm", 20)
 	testkit.AwaitObject(t, l.kube, "the pool to be held back no more", 2*time.Minute, &karpenter.NodePoolList{}, client.ObjectKey{Name: "short"}, func(p *karpenter.NodePool) (bool, string) {
 		c := apimeta.FindStatusCondition(p.Status.Conditions, karpenter.ConditionLaunchBackOff)

@@ -236,7 +236,7 @@ func runController(ctx context.Context, s Streams, o controllerOptions) error {
 		o.webhookAddress = ""
 	}
 	run := reconcile.Options{
-		Kube:           kube,
+		Kube: kube, Version: version, Commit: commit(),
 		Source:         source.Options{ClusterName: o.clusterName, Jitter: rand.Float64, Evaluate: evaluate, WebhookAddress: o.webhookAddress, EventsAddress: o.eventsAddress},
 		MetricsAddress: o.metricsAddress, Profiling: o.profiling, Clock: s.Clock, HealthAddress: o.healthAddress, SecureAddress: o.secureAddress,
 		LeaderElection: o.leaderElection, LeaderElectionNamespace: o.leaseNamespace, LeaseDuration: o.leaseDuration,

@@ -435,6 +435,10 @@ func (a asker) outdated(c *karpenter.NodeClaim) (why string, ok bool) {
 func (a asker) unrecorded(c *karpenter.NodeClaim, n *corev1.Node, why string, add func(reason, code, message string, until time.Time)) {
 	const reason = string(karpenter.DisruptionReasonDrifted)
 	p := a.pool(c.Labels[karpenter.LabelNodePool])
+	if p == nil && c.Labels[karpenter.LabelNodePool] == "" {
+		add(reason, "Standalone", "it belongs to no NodePool, so that it is taken away only when it expires or somebody deletes it", time.Time{})
+		return
+	}
 	if p == nil {
 		add(reason, "NoNodePool", fmt.Sprintf("its NodePool %q is gone", c.Labels[karpenter.LabelNodePool]), time.Time{})
 		return

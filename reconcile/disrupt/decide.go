@@ -278,6 +278,8 @@ func (d *decider) held(n cluster.Node) (Block, bool) {
 	pool, known := d.in.Pools[n.Pool()]
 	until, paused := pool.Options.PausedUntil(d.in.Now)
 	switch c, replacing := d.replacing[n.Claim.Name]; {
+	case n.Pool() == "":
+		return Block{Code: "Standalone", Message: "it belongs to no NodePool, so that it is taken away only when it expires or somebody deletes it"}, true
 	case !known:
 		return Block{Code: "NoNodePool", Message: fmt.Sprintf("its NodePool %q is gone", n.Pool())}, true
 	case pool.Err != nil:

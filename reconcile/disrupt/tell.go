@@ -141,7 +141,7 @@ const repeat = 15 * time.Minute
 func silent(code string) bool {
 	switch code {
 	case codeGoing, codeStarting, "NotEmpty", "NotDrifted", "Healthy", "ConsolidateAfter", "Nominated", "NotInitialized",
-		"NotSearched", "NoCheaper", "Replacement", "WhenEmpty", "Never", "StaticNodePool", "MinNodeLifetime", "Wave", codeRebooted:
+		"NotSearched", "NoCheaper", "Replacement", "WhenEmpty", "Never", "StaticNodePool", "Standalone", "MinNodeLifetime", "Wave", codeRebooted:
 		return true
 	}
 	return false

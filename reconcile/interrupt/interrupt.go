@@ -79,17 +79,9 @@ func Setup(mgr ctrl.Manager, q Queue, clk clock.Clock, o Options) error {
 	}
 	r := &receiver{
 		kube: mgr.GetClient(), queue: q, events: mgr.GetEventRecorder("coppice"), clock: clk, o: o,
-		received: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "karpenter_interruption_received_messages_total", Help: "Messages received, by what they say."}, []string{"message_type"}),
-		deleted:  prometheus.NewCounter(prometheus.CounterOpts{Name: "karpenter_interruption_deleted_messages_total", Help: "Messages handled."}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "karpenter_interruption_message_queue_duration_seconds", Help: "How long messages were under way.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
-		}),
 	}
-	for _, c := range []prometheus.Collector{r.received, r.deleted, r.latency} {
-		var there prometheus.AlreadyRegisteredError
-		if err := ctrlmetrics.Registry.Register(c); err != nil && !errors.As(err, &there) {
-			return fmt.Errorf("register metrics: %w", err)
-		}
+	if err := r.register(ctrlmetrics.Registry); err != nil {
+		return err
 	}
 	if err := mgr.Add(checker{r}); err != nil {
 		return fmt.Errorf("add poller of status checks: %w", err)
@@ -100,6 +92,24 @@ func Setup(mgr ctrl.Manager, q Queue, clk clock.Clock, o Options) error {
 	for range receivers {
 		if err := mgr.Add(r); err != nil {
 			return fmt.Errorf("add interruption receiver: %w", err)
+		}
+	}
+	return nil
+}
+
+// RegisterMetrics adds the metrics of interruptions to what is exposed.
+func RegisterMetrics(reg prometheus.Registerer) error { return (&receiver{}).register(reg) }
+
+func (r *receiver) register(reg prometheus.Registerer) error {
+	r.received = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "karpenter_interruption_received_messages_total", Help: "Messages received, by what they say."}, []string{"message_type"})
+	r.deleted = prometheus.NewCounter(prometheus.CounterOpts{Name: "karpenter_interruption_deleted_messages_total", Help: "Messages handled."})
+	r.latency = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "karpenter_interruption_message_queue_duration_seconds", Help: "How long messages were under way.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 16),
+	})
+	for _, c := range []prometheus.Collector{r.received, r.deleted, r.latency} {
+		var there prometheus.AlreadyRegisteredError
+		if err := reg.Register(c); err != nil && !errors.As(err, &there) {
+			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
 	return nil

@@ -69,7 +69,12 @@ func (c *collector) Start(ctx context.Context) error {
 // collect does one round, and reports whether the next has something to finish.
 func (c *collector) collect(ctx context.Context) (more bool, err error) {
 	now := c.clock.Now()
-	// Instances first: whatever is listed here had its claim before.
+	// Nodes first, then instances: whatever is listed here had its instance before, and
+	// that its claim.
+	var nodes corev1.NodeList
+	if err := c.kube.List(ctx, &nodes); err != nil {
+		return false, fmt.Errorf("list Nodes: %w", err)
+	}
 	instances, err := c.cloud.Instances(ctx)
 	if err != nil {
 		return false, fmt.Errorf("list instances: %w", err)
@@ -77,10 +82,6 @@ func (c *collector) collect(ctx context.Context) (more bool, err error) {
 	var claims karpenter.NodeClaimList
 	if err := c.live.List(ctx, &claims); err != nil {
 		return false, fmt.Errorf("list NodeClaims: %w", err)
-	}
-	var nodes corev1.NodeList
-	if err := c.kube.List(ctx, &nodes); err != nil {
-		return false, fmt.Errorf("list Nodes: %w", err)
 	}
 	lost, gone := compareClaims(claims.Items, instances, now)
 	// One that can't be ended holds up no other.

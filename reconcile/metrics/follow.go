@@ -23,29 +23,43 @@ func (s *Set) Follow(ctx context.Context, c cache.Cache, clk clock.PassiveClock,
 	for _, f := range []struct {
 		object client.Object
 		follow func(old, now any)
+		gone   func(o client.Object)
 	}{
-		{&corev1.Pod{}, func(old, now any) { s.followPod(old.(*corev1.Pod), now.(*corev1.Pod), clk.Now()) }},
+		{&corev1.Pod{}, func(old, now any) { s.followPod(old.(*corev1.Pod), now.(*corev1.Pod), clk.Now()) }, func(client.Object) {}},
 		{&karpenter.NodeClaim{}, func(old, now any) {
 			s.claimConditions.follow(old.(*karpenter.NodeClaim).Status.Conditions, now.(*karpenter.NodeClaim).Status.Conditions)
-		}},
+		}, func(o client.Object) { s.claimConditions.gone(o, clk.Now()) }},
 		{&karpenter.NodePool{}, func(old, now any) {
 			s.poolConditions.follow(old.(*karpenter.NodePool).Status.Conditions, now.(*karpenter.NodePool).Status.Conditions)
-		}},
+		}, func(o client.Object) { s.poolConditions.gone(o, clk.Now()) }},
 		{&aws.EC2NodeClass{}, func(old, now any) {
 			s.classConditions.follow(old.(*aws.EC2NodeClass).Status.Conditions, now.(*aws.EC2NodeClass).Status.Conditions)
-		}},
+		}, func(o client.Object) { s.classConditions.gone(o, clk.Now()) }},
 	} {
 		informer, err := c.GetInformer(ctx, f.object)
 		if err != nil {
 			return fmt.Errorf("watch %T: %w", f.object, err)
 		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
+		leads := func() bool {
 			select {
 			case <-elected:
-				f.follow(old, now)
+				return true
 			default:
+				return false
 			}
-		}}); err != nil {
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			UpdateFunc: func(old, now any) {
+				if leads() {
+					f.follow(old, now)
+				}
+			},
+			DeleteFunc: func(o any) {
+				if o, ok := o.(client.Object); ok && leads() { // of another kind if its end was missed
+					f.gone(o)
+				}
+			},
+		}); err != nil {
 			return fmt.Errorf("watch %T: %w", f.object, err)
 		}
 	}
@@ -77,5 +91,12 @@ func (c conditions) follow(old, now []metav1.Condition) {
 		if from != nil {
 			c.lasted.WithLabelValues(from.Type, string(from.Status)).Observe(to.LastTransitionTime.Sub(from.LastTransitionTime.Time).Seconds())
 		}
+	}
+}
+
+// gone takes how long the end of an object took.
+func (c conditions) gone(o client.Object, now time.Time) {
+	if at := o.GetDeletionTimestamp(); at != nil {
+		c.ended.WithLabelValues().Observe(max(0, now.Sub(at.Time).Seconds()))
 	}
 }

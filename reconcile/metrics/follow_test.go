@@ -62,6 +62,11 @@ func TestFollowConditions(t *testing.T) {
 	if n, _ := read(t, c.transitions.WithLabelValues("Ready", "Unknown", "Other")); n != 0 {
 		t.Errorf("%v transitions for a new reason, want none", n)
 	}
+	c.gone(&corev1.Pod{}, now) // who wasn't asked to end, as when the watch missed it
+	c.gone(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: now.Add(-7 * time.Second)}}}, now)
+	if n, sum := read(t, c.ended.WithLabelValues()); n != 1 || sum != 7 {
+		t.Errorf("%v ends took %v s, want 7 in one", n, sum)
+	}
 	if n, sum := read(t, c.lasted.WithLabelValues("Ready", "Unknown")); n != 1 || sum != 45 {
 		t.Errorf("Unknown lasted %v s in %v times, want 45 in one", sum, n)
 	}

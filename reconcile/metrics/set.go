@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -46,6 +47,7 @@ type Set struct {
 	PodStartup            *prometheus.HistogramVec
 	CloudDuration         *prometheus.HistogramVec
 	CloudErrors           *prometheus.CounterVec
+	build                 *prometheus.GaugeVec
 	claimConditions       conditions
 	poolConditions        conditions
 	classConditions       conditions
@@ -56,6 +58,7 @@ type Set struct {
 type conditions struct {
 	transitions *prometheus.CounterVec
 	lasted      *prometheus.HistogramVec
+	ended       *prometheus.HistogramVec
 }
 
 // New returns a set that nothing has been counted in.
@@ -85,14 +88,21 @@ func New() *Set {
 	s.PodStartup = s.histogram("karpenter_pods_startup_duration_seconds", "Time from a pod's creation until it ran.", startups)
 	s.CloudDuration = s.histogram("karpenter_cloudprovider_duration_seconds", "Time that a request of the cloud took, answers from memory included.", decisions, labelMethod, labelProvider)
 	s.CloudErrors = s.counter("karpenter_cloudprovider_errors_total", "Requests of the cloud that failed.", labelMethod, labelProvider, "error")
+	s.build = s.gauge("karpenter_build_info", "1, with what the controller was built from.", "version", "goversion", "goarch", "commit")
 	s.claimConditions, s.poolConditions, s.classConditions = s.conditions("nodeclaim"), s.conditions("nodepool"), s.conditions("ec2nodeclass")
 	return s
+}
+
+// Built says what version and commit the controller was built from.
+func (s *Set) Built(version, commit string) {
+	s.build.WithLabelValues(version, runtime.Version(), runtime.GOARCH, commit).Set(1)
 }
 
 func (s *Set) conditions(kind string) conditions {
 	return conditions{
 		transitions: s.counter("operator_"+kind+"_status_condition_transitions_total", "Changes of a condition's status, by the new one and its reason.", "type", "status", labelReason),
 		lasted:      s.histogram("operator_"+kind+"_status_condition_transition_seconds", "How long a condition had a status before it changed.", durations, "type", "status"),
+		ended:       s.histogram("operator_"+kind+"_termination_duration_seconds", "Time from an object's deletion until it was gone.", durations),
 	}
 }
 
