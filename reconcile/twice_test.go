@@ -314,7 +314,7 @@ func (l *loop) changes() map[string]int {
 	out := map[string]int{}
 	for _, c := range calls {
 		_, action, _ := strings.Cut(c.Action, ":")
-		reads := slices.ContainsFunc([]string{"Describe", "Get", "List", "Receive"}, func(p string) bool { return strings.HasPrefix(action, p) })
+		reads := slices.ContainsFunc([]string{"Describe", "Get", "GET ", "List", "Receive"}, func(p string) bool { return strings.HasPrefix(action, p) })
 		if n := c.Calls - c.Errors["DryRunOperation"]; !reads && n > 0 {
 			out[c.Action] = n
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,21 +111,32 @@ func quiet(claim *karpenter.NodeClaim, moved time.Time, after *time.Duration, no
 	if after != nil {
 		least = max(least, *after/10)
 	}
-	want := claim.DeepCopy()
 	if wrong && moved.IsZero() {
 		moved = now
 	}
-	if wrong || moved.Sub(noted) >= least {
+	begin := slices.MaxFunc([]time.Time{moved, noted, since(claim, karpenter.ConditionInitialized, now)}, time.Time.Compare)
+	note, consolidatable := wrong || moved.Sub(noted) >= least, after != nil && now.Sub(begin) >= *after
+	// Of a thousand nodes that rest nothing is to be noted: they aren't copied to see that.
+	if !note && says(claim, consolidatable) {
+		return nil
+	}
+	want := claim.DeepCopy()
+	if note {
 		want.Status.LastPodEventTime = metav1.NewTime(moved.Truncate(time.Second))
 	}
-	begin := slices.MaxFunc([]time.Time{moved, noted, since(claim, karpenter.ConditionInitialized, now)}, time.Time.Compare)
-	if after != nil && now.Sub(begin) >= *after {
+	if consolidatable {
 		setTrue(want, karpenter.ConditionConsolidatable)
 	} else {
 		apimeta.RemoveStatusCondition(&want.Status.Conditions, karpenter.ConditionConsolidatable)
 	}
-	if equality.Semantic.DeepEqual(claim.Status, want.Status) {
-		return nil
-	}
 	return want
+}
+
+// says reports whether the claim's condition Consolidatable is as it should be.
+func says(claim *karpenter.NodeClaim, consolidatable bool) bool {
+	c := apimeta.FindStatusCondition(claim.Status.Conditions, karpenter.ConditionConsolidatable)
+	if !consolidatable {
+		return c == nil
+	}
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == c.Type && c.Message == "" && c.ObservedGeneration == claim.Generation
 }

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,6 +89,7 @@ type Watcher struct {
 	// whole cluster, and two of them would make twice as much.
 	elected <-chan struct{}
 	descs   []*prometheus.Desc
+	loads   loads
 }
 
 // NewWatcher returns a watcher that is yet to be registered. The client reads from a
@@ -144,6 +144,8 @@ func (w *Watcher) Collect(out chan<- prometheus.Metric) {
 
 func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64, ...string)) {
 	requested, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
+	loads := w.loads.begin()
+	defer loads.end()
 	for _, n := range s.Nodes {
 		if n.Claim == nil || n.Node == nil {
 			continue
@@ -158,31 +160,21 @@ func (w *Watcher) nodes(s cluster.Snapshot, now time.Time, put func(int, float64
 				put(index, q.AsApproximateFloat64(), append(append([]string(nil), labels...), string(name))...)
 			}
 		}
-		pods, daemons, system := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
-		podLimits, daemonLimits := corev1.ResourceList{}, corev1.ResourceList{}
-		for _, p := range n.Pods {
-			requests, limits := pods, podLimits
-			if cluster.OwnedByDaemonSet(p) {
-				requests, limits = daemons, daemonLimits
-			}
-			add(requests, resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
-			add(limits, resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
-		}
-		have := n.Allocatable()
+		system, have, x := corev1.ResourceList{}, n.Allocatable(), loads.of(n)
 		for name, q := range n.Capacity() {
 			q.Sub(have[name])
 			system[name] = q
 		}
 		each(nodesAllocatable, have)
-		each(nodesPodRequests, pods)
-		each(nodesDaemonRequests, daemons)
-		each(nodesPodLimits, podLimits)
-		each(nodesDaemonLimits, daemonLimits)
+		each(nodesPodRequests, x.pods)
+		each(nodesDaemonRequests, x.daemons)
+		each(nodesPodLimits, x.podLimits)
+		each(nodesDaemonLimits, x.daemonLimits)
 		each(nodesOverhead, system)
 		put(nodesAge, now.Sub(n.Node.CreationTimestamp.Time).Seconds(), labels...)
 		add(allocatable, have)
-		add(requested, pods)
-		add(requested, daemons)
+		add(requested, x.pods)
+		add(requested, x.daemons)
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		if have := allocatable[name]; !have.IsZero() {
