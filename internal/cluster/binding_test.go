@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -202,7 +201,7 @@ func (c *trial) bindAll(pods []string) error {
 // daemonsRun waits until the new nodes run the daemons' pods that they should.
 func (c *trial) daemonsRun() error {
 	var stuck []string
-	settled := c.await(10*time.Second, func() bool {
+	settled := c.await(settle, func() bool {
 		stuck = nil
 		for _, p := range c.pods() {
 			if node, ok := strings.CutSuffix(daemonNode(p), "-node"); ok && p.Spec.NodeName == "" {

@@ -163,8 +163,9 @@ func (g *rig) await(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-// settle is how long the control plane may take to do what it does in milliseconds.
-const settle = 30 * time.Second
+// settle is how long the control plane may take to do what it does in milliseconds, on a
+// machine that has other work.
+const settle = 2 * time.Minute
 
 // build makes what exists at the start.
 func (g *rig) build(s *scenario) error {
