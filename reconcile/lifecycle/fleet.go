@@ -20,9 +20,10 @@ const (
 	// joinWithin is how long a claim waits for the others of its fleet to be there: they
 	// are created at the same moment, and unless the API server is slow the watch delivers
 	// them within milliseconds.
-	joinWithin = 5 * time.Second
-	// pollFleet is how soon to look for them again.
-	pollFleet = 50 * time.Millisecond
+	joinWithin = 10 * time.Second
+	// pollSoonest and pollLatest bound how soon to look for them again: who comes last
+	// needn't, and launches for all. In between it is half of the time waited so far.
+	pollSoonest, pollLatest = 50 * time.Millisecond, 500 * time.Millisecond
 )
 
 // fleets are the launches of several claims that are waited for or under way.
@@ -60,9 +61,10 @@ func (f *fleets) under(claim *karpenter.NodeClaim) bool {
 	return ok && claim.Status.ProviderID == "" && f.flying[fleet.Token] > 0
 }
 
-// waits reports whether the claim has waited for others for less than joinWithin, here or
-// before this process began. The second is told by another's clock.
-func (f *fleets) waits(c *karpenter.NodeClaim, now time.Time) bool {
+// wait says how soon the claim is to look again for others of its fleet, 0 once it has
+// waited for joinWithin, here or before this process began. The second is told by
+// another's clock.
+func (f *fleets) wait(c *karpenter.NodeClaim, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.since == nil {
@@ -71,7 +73,11 @@ func (f *fleets) waits(c *karpenter.NodeClaim, now time.Time) bool {
 	if _, ok := f.since[c.UID]; !ok {
 		f.since[c.UID] = now
 	}
-	return now.Sub(f.since[c.UID]) < joinWithin && now.Sub(c.CreationTimestamp.Time) < joinWithin
+	waited := now.Sub(f.since[c.UID])
+	if waited >= joinWithin || now.Sub(c.CreationTimestamp.Time) >= joinWithin {
+		return 0
+	}
+	return min(max(waited/2, pollSoonest), pollLatest)
 }
 
 func (f *fleets) forget(claim types.UID) {
@@ -102,8 +108,10 @@ func (r *Reconciler) fleet(ctx context.Context, claim *karpenter.NodeClaim) (*cl
 	if m := f.Members[f.Index]; m == nil || m.UID != claim.UID {
 		return nil, 0, nil // a copy of another claim's annotation
 	}
-	if absent && r.fleets.waits(claim, r.clock.Now()) {
-		return nil, pollFleet, nil
+	if absent {
+		if wait := r.fleets.wait(claim, r.clock.Now()); wait > 0 {
+			return nil, wait, nil
+		}
 	}
 	r.fleets.forget(claim.UID)
 	return &f, 0, nil

@@ -24,18 +24,21 @@ type fleet struct {
 }
 
 // join groups new nodes that one call can launch, and returns for each what its claim is
-// to say of that, "" for one that is launched alone. Those of a group leave the plan with
-// the same requirements, so that whichever claim comes first knows the launch of all.
+// to say of that, "" for one that is launched alone, and the order to create the claims
+// in, those of a group one after the other, as they wait for each other. The nodes of a
+// group leave with the same requirements, so that whichever claim comes first knows the
+// launch of all.
 //
 // None gets dearer: nodes join only if what would be bought for each alone is the same.
 // What else they accept shrinks to what they have in common, for each to half as many types
 // at the least, so that there is still something else to be had when EC2 runs out of one.
-func join(nodes []pack.NewNode, token func() string) []string {
+func join(nodes []pack.NewNode, token func() string) (marks []string, order []int) {
 	groups := map[string][]*fleet{}
 	var all []*fleet
 	for i := range nodes {
 		key, types := joinKey(&nodes[i])
 		if key == "" {
+			order = append(order, i)
 			continue
 		}
 		at := slices.IndexFunc(groups[key], func(f *fleet) bool { return f.take(i, types) })
@@ -45,8 +48,9 @@ func join(nodes []pack.NewNode, token func() string) []string {
 			all = append(all, f)
 		}
 	}
-	marks := make([]string, len(nodes))
+	marks = make([]string, len(nodes))
 	for _, f := range all {
+		order = append(order, f.nodes...)
 		if len(f.nodes) < 2 {
 			continue
 		}
@@ -56,7 +60,7 @@ func join(nodes []pack.NewNode, token func() string) []string {
 			accept(&nodes[i], f.types)
 		}
 	}
-	return marks
+	return marks, order
 }
 
 // take lets a node in that accepts the types, sorted, if enough of them are left.

@@ -58,7 +58,7 @@ func TestJoin(t *testing.T) {
 			n := 0
 			before := tt.nodes[0].Requirements
 			saved := slices.Clone(before[1].Values)
-			marks := join(tt.nodes, func() string { n++; return fmt.Sprint(n) })
+			marks, order := join(tt.nodes, func() string { n++; return fmt.Sprint(n) })
 			var got []string
 			for i, node := range tt.nodes {
 				mark := marks[i]
@@ -73,14 +73,22 @@ func TestJoin(t *testing.T) {
 			if s := strings.Join(got, "; "); s != tt.want {
 				t.Errorf("%s\n got %s\nwant %s", tt.why, s, tt.want)
 			}
+			if slices.Sort(order); len(order) != len(tt.nodes) || slices.Max(order) != len(order)-1 || len(slices.Compact(order)) != len(tt.nodes) {
+				t.Errorf("the order is %v", order)
+			}
 			if !slices.Equal(before[1].Values, saved) {
 				t.Error("a list that others may share was changed")
 			}
 		})
 	}
 	many := slices.Repeat([]pack.NewNode{node("c m")}, 2*cloud.MaxFleet+1)
-	marks := join(many, fleetToken)
+	marks, _ := join(many, fleetToken)
 	if marks[0] != strings.Replace(marks[1], " 1/", " 0/", 1) || strings.HasPrefix(marks[cloud.MaxFleet], strings.Fields(marks[0])[0]) || marks[2*cloud.MaxFleet] != "" {
 		t.Errorf("marks of %d: %q", len(many), marks)
+	}
+
+	mixed := []pack.NewNode{node("c"), node("m"), node("c"), node("c", func(n *pack.NewNode) { n.ReservationID = "cr-1" }), node("m")}
+	if _, order := join(mixed, fleetToken); !slices.Equal(order, []int{3, 0, 2, 1, 4}) {
+		t.Errorf("claims are created in the order %v", order)
 	}
 }

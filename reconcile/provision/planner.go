@@ -316,8 +316,10 @@ func (p *Planner) create(ctx context.Context, pools []cluster.Pool, nodes []pack
 	for _, q := range pools {
 		byName[q.Name] = q
 	}
-	claims, marks := make([]string, len(nodes)), join(nodes, p.fleetToken)
-	errs := kube.Each(len(nodes), func(i int) (err error) {
+	marks, order := join(nodes, p.fleetToken)
+	claims := make([]string, len(nodes))
+	errs := kube.Each(len(nodes), func(n int) (err error) {
+		i := order[n]
 		claims[i], err = p.createOne(ctx, byName[nodes[i].Pool], &nodes[i], marks[i])
 		return err
 	})

@@ -133,7 +133,7 @@ func (r *static) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	} else if step.Limited == 0 {
 		r.note(&pool, now, "ScaledUp", fmt.Sprintf("%d of %d replicas are missing, and opened", allowed, *pool.Spec.Replicas), "")
 	}
-	marks := join(slices.Repeat([]pack.NewNode{*TemplateNode(&pool)}, allowed), fleetToken)
+	marks, _ := join(slices.Repeat([]pack.NewNode{*TemplateNode(&pool)}, allowed), fleetToken)
 	errs = append(errs, kube.Each(allowed, func(i int) error {
 		claim := NewClaim(&pool, &class, TemplateNode(&pool))
 		if marks[i] != "" {
