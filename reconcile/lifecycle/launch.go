@@ -96,10 +96,17 @@ func (r *Reconciler) instanceFor(ctx context.Context, claim *karpenter.NodeClaim
 	}
 	types := roomy(cloud.Acceptable(all, claim.Spec.Requirements), claim.Spec.Resources.Requests)
 	if fleet != nil {
+		common := slices.Clone(types)
 		for _, m := range fleet.Members {
 			if m != nil {
-				types = roomy(types, m.Spec.Resources.Requests)
+				common = roomy(common, m.Spec.Resources.Requests)
 			}
+		}
+		// They had types in common when they were planned; sizes may be known better since.
+		if len(common) > 0 {
+			types = common
+		} else {
+			fleet = nil
 		}
 	}
 	if len(types) == 0 {
