@@ -116,6 +116,8 @@ const (
 	codeGoing    = "Going"
 	codeStarting = "Starting"
 	codeRebooted = "Rebooted"
+	// codeRepairOff is the reason of the pool's event too.
+	codeRepairOff = "NodeRepairOff"
 )
 
 // decider works one decision out.

@@ -357,7 +357,12 @@ func TestDecide(t *testing.T) {
 			s.run("n3", "q", 2)
 			s.alter = func(in *Input) { in.Away = map[string]bool{"az1": true} }
 		}, codes: map[string]string{"n1 Empty": "ZonalShift", "n2 Drifted": "ZonalShift", "n2 Underutilized": "ZonalShift", "n3 Underutilized": "NoCheaper"}},
-		"ill, gate off": {why: "Karpenter's default", build: func(s *scene) { s.machine("a", "n1", 2, ill(time.Hour)); s.run("n1", "p", 2) }, codes: map[string]string{"n1 Unhealthy": "none"}},
+		"ill, gate off": {why: "Karpenter's default, which isn't silent", build: func(s *scene) {
+			s.machine("a", "n1", 2, ill(time.Hour))
+			s.run("n1", "p", 2)
+			s.machine("a", "n2", 2, ill(time.Minute))
+			s.run("n2", "p2", 2)
+		}, codes: map[string]string{"n1 Unhealthy": "NodeRepairOff", "n2 Unhealthy": "none"}},
 		"ill": {why: "for an hour", build: func(s *scene) {
 			s.machine("a", "n1", 2, ill(time.Hour))
 			s.run("n1", "p", 2)

@@ -65,6 +65,8 @@ type loop struct {
 	began time.Time
 	// paused says of each pool that is paused until when, by whom and why.
 	paused map[string]string
+	// warned are the pools that were told that nothing is repaired.
+	warned map[string]bool
 	pace   pace
 }
 
@@ -102,6 +104,7 @@ func (l *loop) pass(ctx context.Context) (time.Duration, error) {
 		return poll, err
 	}
 	l.pauses(declared)
+	l.warn(declared)
 	l.recall(nodes, declared)
 	l.prove(byClaim, declared)
 	away, shiftErr := l.cloud.Shifted(ctx) // as good as none until it can be asked

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -113,6 +114,7 @@ func (d *decider) rebooted(n cluster.Node) Block {
 // don't run, or not well.
 func (d *decider) repair() {
 	if !d.in.NodeRepair {
+		d.unrepaired()
 		return
 	}
 	type sick struct {
@@ -174,6 +176,38 @@ func (d *decider) repair() {
 			d.start(unhealthy, []cluster.Node{s.node}, consolidate.Command{})
 		}
 	}
+}
+
+// unrepaired says of nodes that would be repaired why they aren't where nodes never are.
+func (d *decider) unrepaired() {
+	for _, n := range d.nodes {
+		if n.Node == nil || !d.free(n) {
+			continue
+		}
+		if c, at, is := illness(n, d.in.Pools[n.Pool()].Options); is && !d.in.Now.Before(at) {
+			d.keep(n, unhealthy, Block{Code: codeRepairOff, Message: fmt.Sprintf("condition %s is %s, but %s", c.Type, c.Status, repairOff)})
+		}
+	}
+}
+
+// repairOff is why nothing is repaired.
+const repairOff = "the controller runs without --feature-gates=NodeRepair=true"
+
+// warn tells of each pool that wants its nodes repaired, once, where they aren't.
+func (l *loop) warn(pools map[string]Pool) {
+	if l.gates.NodeRepair {
+		return
+	}
+	warned := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		if pools[name].Options.Repair == nil {
+			continue
+		}
+		if warned[name] = true; !l.warned[name] {
+			l.events.Eventf(pools[name].NodePool, nil, corev1.EventTypeWarning, codeRepairOff, "Repair", "The pool says how its nodes are to be repaired, but %s", repairOff)
+		}
+	}
+	l.warned = warned
 }
 
 // reboot restarts the instances of claims, each once in the claim's life: what says so is

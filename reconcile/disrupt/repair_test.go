@@ -235,3 +235,28 @@ func TestRepairConditionsAreThoseOfThePolicies(t *testing.T) {
 		t.Errorf("conditions that an author may name (-want +have):\n%s", diff)
 	}
 }
+
+// TestRepairThatIsOff: a pool that wants repair is told once that there is none.
+func TestRepairThatIsOff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		why  string
+		gate bool
+		want int
+	}{
+		"off": {"each pass would say it again", false, 1},
+		"on":  {"there is nothing to say", true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWard(t, func(p *karpenter.NodePool) {
+				p.Annotations = map[string]string{sugar.AnnotationRepair: `{"reboot":true}`}
+			})
+			w.loop.gates.NodeRepair = tc.gate
+			pools := map[string]Pool{"a": NewPool(w.pools[0])}
+			w.loop.warn(pools)
+			w.loop.warn(pools)
+			if len(w.said.Events) != tc.want {
+				t.Errorf("%d events, want %d: %s", len(w.said.Events), tc.want, tc.why)
+			}
+		})
+	}
+}
