@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -119,6 +121,31 @@ func sold(t *testing.T, cfg ec2.Config) []cloud.InstanceType {
 	}
 	if len(types) < 500 {
 		t.Fatalf("only %d instance types are sold", len(types))
+	}
+	return steady(types)
+}
+
+// steady gives offerings on spot prices that don't move: a seed is to mean the same at any
+// time of day.
+func steady(types []cloud.InstanceType) []cloud.InstanceType {
+	types = slices.Clone(types)
+	for i := range types {
+		t := &types[i]
+		t.Offerings = slices.Clone(t.Offerings)
+		dearest := int64(0)
+		for _, o := range t.Offerings {
+			dearest = max(dearest, o.MicroUSD)
+		}
+		for j := range t.Offerings {
+			if o := &t.Offerings[j]; o.CapacityType == cloud.Spot {
+				h := fnv.New32a()
+				fmt.Fprint(h, t.Name, o.Zone)
+				o.MicroUSD = dearest * int64(30+h.Sum32()%20) / 100
+			}
+		}
+		slices.SortStableFunc(t.Offerings, func(a, b cloud.Offering) int {
+			return cmp.Or(cmp.Compare(a.MicroUSD, b.MicroUSD), cmp.Compare(a.CapacityType, b.CapacityType), cmp.Compare(a.Zone, b.Zone))
+		})
 	}
 	return types
 }
