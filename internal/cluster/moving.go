@@ -23,6 +23,13 @@ func (s *State) SetPlan(m *Model, places map[string]string) {
 	}
 }
 
+// Places is how many pods the plan has a place for.
+func (s *State) Places() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.places)
+}
+
 // Moving says where the pods of a NodeClaim's node, which is on its way out, are to go:
 // target is a machine among these that isn't ready for pods yet, "" if all are. It isn't
 // known as long as no plan was made since the claim began to go.

@@ -42,10 +42,19 @@ func NewNominator(kube client.Client, live client.Reader, state *cluster.State) 
 // it are nominated: an API server that is slow must not cost more than bad packing does.
 const hold = 2 * time.Second
 
+// mostNominated is the number of planned pods up to which they are nominated. To try any
+// pod on a node the scheduler goes through all that are nominated to it: with 2,000 pods
+// nominated to 200 nodes it bound some 30 a second, which took twice as long in all as
+// without, for nodes that were 2 % cheaper.
+const mostNominated = 1000
+
 // Settle nominates the pods that are planned onto the claim, and aren't yet, to its Node.
 func (n *Nominator) Settle(ctx context.Context, claim, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, hold)
 	defer cancel()
+	if n.state.Places() > mostNominated {
+		return nil
+	}
 	pods := n.state.Expected(claim)
 	return errors.Join(kube.Each(len(pods), func(i int) error { return n.nominate(ctx, pods[i], node) })...)
 }
@@ -100,6 +109,9 @@ func spreads(pod *corev1.Pod) bool {
 // nominate nominates the pods whose places have a Node: existing ones, and new ones that
 // were open before a plan knew of their pods.
 func (p *Planner) nominate(ctx context.Context) error {
+	if len(p.places) > mostNominated {
+		return nil
+	}
 	names, began := slices.Sorted(maps.Keys(p.places)), p.clock.Now()
 	return errors.Join(kube.Each(len(names), func(i int) error {
 		if p.clock.Since(began) > follow {
