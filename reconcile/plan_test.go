@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-dev/coppice/internal/isolate"
 	"github.com/coppice-dev/coppice/internal/kube"
 	"github.com/coppice-dev/coppice/internal/plan"
+	"github.com/coppice-dev/coppice/internal/snapshot"
 	"github.com/coppice-dev/coppice/internal/testkit"
 	"github.com/coppice-dev/coppice/reconcile"
 	"github.com/coppice-dev/coppice/render"
@@ -151,6 +152,11 @@ func TestPlanForetells(t *testing.T) {
 		l.running(app, n)
 	}
 	l.settled()
+
+	// Plans of pull requests take their picture with the controller's own rights.
+	if _, err := snapshot.Take(t.Context(), testkit.Client(t, l.account), time.Now()); err != nil {
+		t.Errorf("an installed controller can't take a picture of the cluster: %v", err)
+	}
 
 	changed := strings.Replace(planned, "[m5.xlarge]", "[m6a.xlarge, m6a.2xlarge]", 1)
 	changed = strings.Replace(changed, "      taints: [{key: pool, value: guarded", "      expireAfter: 700h\n      taints: [{key: pool, value: guarded", 1)
